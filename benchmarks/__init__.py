@@ -1,0 +1,1 @@
+"""Measurements that the documentation and some constants rest on."""

@@ -1,0 +1,398 @@
+"""Who may write a host buffer while the GPU still reads it, and what makes the host wait first.
+
+A copy that held the host had read its source when it returned. One that does not hold it reads later: a buffer that is
+written again needs a guard, an event or a stream on which the host waits between the copy and the next write. Looked
+for in the same function, in context managers around the copy, and in all callers inside the module.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from h2dlint.fixes.context import FUNCTIONS, FunctionNode, RuleContext, dotted, is_quiet, root
+from h2dlint.model import Site, Span, Step
+
+ADVICE = "record an event after the copy and synchronize it before the next write, or use a second buffer"
+# Deep enough for real call chains; a bound for pathological ones.
+MAX_CALLERS = 12
+_READS = frozenset(
+    "to cuda cpu pin_memory copy_ is_pinned size dim numel tolist item clone sum mean max min any all data_ptr".split()
+)
+_BUILTINS = frozenset(
+    "len print int float bool list tuple range zip enumerate isinstance str repr sum max min id type".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reuse:
+    """Whether the copy may read the buffer itself; `why` says what is missing, `step` what makes it right."""
+
+    safe: bool
+    why: str = ""
+    step: Step | None = None
+
+
+def judge_reuse(site: Site, context: RuleContext, buffer: ast.expr, allocated: Span | None) -> Reuse:
+    """Whether an asynchronous copy straight from `buffer`, allocated at `allocated`, can be overtaken by a write."""
+    call = site.call
+    if call is None:
+        return Reuse(False, "the copy is no plain call")
+    base = dotted(root(buffer)) or ""
+    function = context.function(call)
+    if function is not None and _is_own(context, call, function, base, allocated):
+        return Reuse(True)
+    if _never_written(context, base, function):
+        return Reuse(True)
+    if (step := find_guard(site, context)) is not None:
+        return Reuse(True, step=step)
+    name = base or ast.unparse(buffer)
+    return Reuse(False, f"nothing seen waits for the copy before `{name}` may be written again: {ADVICE}")
+
+
+def find_guard(site: Site, context: RuleContext) -> Step | None:
+    """What makes the host wait between this copy and the next write of its buffer, None where nothing is seen."""
+    if site.call is None:
+        return None
+    return _guard_of(context, site.call, frozenset())
+
+
+def find_wait(site: Site, context: RuleContext) -> Step | None:
+    """What makes the host wait after a copy into host memory, before it can read the result."""
+    call = site.call
+    function = context.function(call) if call is not None else None
+    if call is None or function is None:
+        return None
+    for wait in _waits(function):
+        if _is_event(context, wait):
+            continue
+        if _after(wait, call) and _runs_whenever(context, wait, call):
+            return _step(context, wait, "the host waits here before the result is read")
+    for record in _calls(function, "record"):
+        if not (_after(record, call) and _runs_whenever(context, record, call)):
+            continue
+        for wait in context.calls.get("synchronize", []):
+            if isinstance(wait.func, ast.Attribute) and _receiver(wait) == _receiver(record):
+                return _step(context, wait, f"`{_receiver(wait)}`, recorded after the copy, is synchronised here")
+    return None
+
+
+# --- lifetimes ---------------------------------------------------------------------------------------------------
+
+
+def _is_own(context: RuleContext, call: ast.AST, function: FunctionNode, base: str, allocated: Span | None) -> bool:
+    """Whether this call of the function made the memory, keeps it to itself and does not write it after the copy."""
+    if base and ("." in base or not _is_local(function, base)):
+        return False
+    if not (_within(function, context, allocated) or _is_made_for_caller(context, allocated)):
+        return False
+    return not base or not (_escapes(function, base) or any(_later_writes(context, call, function, base)))
+
+
+def _is_made_for_caller(context: RuleContext, allocated: Span | None) -> bool:
+    """Whether a function of this module makes the tensor and only hands it to its caller, anew in each call."""
+    made = context.expression_at(allocated) if allocated is not None else None
+    maker = context.function(made) if made is not None else None
+    if made is None or maker is None or not _is_plain(maker):
+        return False
+    match context.statement(made):
+        case ast.Return():
+            return True
+        case ast.Assign(targets=[ast.Name(id=name)]):
+            return _is_local(maker, name) and not _escapes(maker, name, returned=True)
+        case _:
+            return False
+
+
+def _is_plain(function: FunctionNode) -> bool:
+    """Whether no decorator can keep results (a cache would)."""
+    known = ("staticmethod", "classmethod", "torch.no_grad", "torch.inference_mode", "no_grad", "inference_mode")
+    names = [dotted(d.func if isinstance(d, ast.Call) else d) for d in function.decorator_list]
+    return all(name in known for name in names)
+
+
+def _within(function: FunctionNode, context: RuleContext, allocated: Span | None) -> bool:
+    if allocated is None or allocated.filename != context.module.filename:
+        return False
+    return function.lineno <= allocated.row <= (function.end_lineno or 0)
+
+
+def _is_local(function: FunctionNode, name: str) -> bool:
+    names = {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
+    outer = {n for node in ast.walk(function) if isinstance(node, (ast.Global, ast.Nonlocal)) for n in node.names}
+    return bool(name) and name not in names and name not in outer
+
+
+def _escapes(function: FunctionNode, name: str, returned: bool = False) -> bool:
+    """Whether the tensor, or a view of it, is handed out, kept in an attribute, or read by a nested function."""
+    names = _aliases(function, name)
+    for node in ast.walk(function):
+        match node:
+            case ast.Assign(targets=targets, value=value) if dotted(root(value)) in names:
+                if any(not isinstance(target, ast.Name) and not _is_tensor_store(target) for target in targets):
+                    return True
+            case ast.Return() if returned:
+                continue
+            case ast.Yield(value=ast.expr() as value) | ast.Return(value=ast.expr() as value):
+                if any(dotted(root(part)) in names for part in _parts(value)):
+                    return True
+            case ast.Lambda() | ast.FunctionDef() | ast.AsyncFunctionDef() if node is not function:
+                if any(isinstance(inner, ast.Name) and inner.id in names for inner in ast.walk(node)):
+                    return True
+            case _:
+                continue
+    return False
+
+
+def _parts(value: ast.expr) -> list[ast.expr]:
+    """What a returned value hands out: itself, or what the container written there holds."""
+    match value:
+        case ast.Tuple(elts=items) | ast.List(elts=items):
+            return [part for item in items for part in _parts(item)]
+        case ast.Dict(values=items):
+            return [part for item in items for part in _parts(item)]
+        case _:
+            return [value]
+
+
+def _is_tensor_store(target: ast.expr) -> bool:
+    """`x[:, 0] = value` copies a value, `box["key"] = value` keeps it."""
+    if not isinstance(target, ast.Subscript):
+        return False
+    return any(isinstance(inner, ast.Slice) for inner in ast.walk(target.slice))
+
+
+def _later_writes(context: RuleContext, call: ast.AST, function: FunctionNode, name: str) -> Iterator[ast.AST]:
+    """Writes of a local buffer that can come after the copy: behind it, or in a loop that keeps the buffer."""
+    loops = context.loops(call)
+    names = _aliases(function, name)
+    rebound = [
+        node
+        for node in ast.walk(function)
+        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets)
+    ]
+    kept = [loop for loop in loops if not any(any(inner is r for inner in ast.walk(loop)) for r in rebound)]
+    for write in _writes(function, names):
+        if _after(write, call) or any(any(inner is write for inner in ast.walk(loop)) for loop in kept):
+            yield write
+
+
+def _aliases(scope: ast.AST, name: str) -> set[str]:
+    """The names that hold `name` or a view of it."""
+    names, grown = {name}, True
+    while grown:
+        grown = False
+        for node in ast.walk(scope):
+            if not isinstance(node, ast.Assign) or dotted(root(node.value)) not in names:
+                continue
+            for target in node.targets:
+                if isinstance(target, ast.Name) and target.id not in names:
+                    names.add(target.id)
+                    grown = True
+    return names
+
+
+def _writes(scope: ast.AST, names: set[str]) -> Iterator[ast.AST]:
+    """What writes, or may write, into the memory of one of these names or dotted paths."""
+    for node in ast.walk(scope):
+        match node:
+            case ast.Assign(targets=targets):
+                if any(isinstance(t, ast.Subscript) and dotted(root(t)) in names for t in targets):
+                    yield node
+            case ast.AugAssign(target=target):
+                if dotted(root(target)) in names:
+                    yield node
+            case ast.Call(func=ast.Attribute(value=owner, attr=attr)) if attr.endswith("_") and not attr.endswith("__"):
+                if dotted(root(owner)) in names and attr != "requires_grad_":
+                    yield node
+            case ast.Call():
+                if _is_written_by(node, names):
+                    yield node
+            case _:
+                continue
+
+
+def _is_written_by(call: ast.Call, names: set[str]) -> bool:
+    """Whether a call may write one of its arguments: `out=`, or a function of which nothing is known."""
+    for keyword in call.keywords:
+        if keyword.arg == "out" and dotted(root(keyword.value)) in names:
+            return True
+    name = dotted(call.func) or ""
+    if name.split(".")[0] in ("torch", "np", "numpy", "F") or name in _BUILTINS:
+        return False
+    if isinstance(call.func, ast.Attribute) and call.func.attr in _READS:
+        return False
+    values = [*call.args, *(keyword.value for keyword in call.keywords)]
+    return any(dotted(root(value)) in names for value in values)
+
+
+def _never_written(context: RuleContext, base: str, function: FunctionNode | None) -> bool:
+    """Whether this module only ever reads the attribute or module name behind `base` once it is made."""
+    parts = base.split(".")
+    if len(parts) == 1:
+        if not base or (function is not None and _is_bound(function, base)):
+            return False
+        paths = {base}
+    else:
+        paths = {base} if parts[0] == "self" and len(parts) == 2 else set()
+    if not paths:
+        return False
+    for node in ast.walk(context.tree):
+        match node:
+            case ast.Assign(value=value, targets=targets) if dotted(root(value)) in paths and is_quiet(value):
+                if not all(isinstance(t, ast.Name) and context.function(t) is not None for t in targets):
+                    return False
+            case ast.Return(value=ast.expr() as value) if dotted(root(value)) in paths:
+                return False
+            case ast.Global(names=names) if base in names:
+                return False
+            case _:
+                continue
+    scopes: list[ast.AST] = [node for node in context.parents if isinstance(node, FUNCTIONS)]
+    return not any(any(_writes(scope, _aliases(scope, base))) for scope in [*scopes, context.tree])
+
+
+def _is_bound(function: FunctionNode, name: str) -> bool:
+    return any(
+        (isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store))
+        or (isinstance(node, ast.arg) and node.arg == name)
+        for node in ast.walk(function)
+    )
+
+
+# --- guards ------------------------------------------------------------------------------------------------------
+
+
+def _guard_of(context: RuleContext, node: ast.AST, visited: frozenset[str]) -> Step | None:
+    """The guard of one copy, or of one call on the way to it."""
+    function = context.function(node)
+    if function is None:
+        return None
+    return (
+        _guard_around(context, function, node)
+        or _guard_in(context, function, node)
+        or _guard_of_callers(context, function, visited)
+    )
+
+
+def _guard_in(context: RuleContext, function: FunctionNode, node: ast.AST) -> Step | None:
+    """A wait in the same function that runs whenever the copy does; an event has to be recorded after the copy."""
+    for wait in _waits(function):
+        if context.function(wait) is not function or not _runs_whenever(context, wait, node):
+            continue
+        if not _is_event(context, wait):
+            return _step(context, wait, "the host waits for the stream here, between the copy and the next write")
+        records = [r for r in _calls(function, "record") if _receiver(r) == _receiver(wait) and _after(r, node)]
+        if any(_runs_whenever(context, record, node) for record in records):
+            return _event_step(context, wait)
+    return None
+
+
+def _guard_around(context: RuleContext, function: FunctionNode, node: ast.AST) -> Step | None:
+    """A context manager around the copy that waits on an event when entered and records it when left."""
+    for up in context.ancestors(node):
+        if up is function:
+            return None
+        if not isinstance(up, (ast.With, ast.AsyncWith)):
+            continue
+        for item in up.items:
+            for manager in _definitions(context, item.context_expr):
+                if (wait := _waiting_manager(context, manager)) is not None:
+                    return _event_step(context, wait)
+    return None
+
+
+def _waiting_manager(context: RuleContext, manager: ast.AST) -> ast.Call | None:
+    recorded = {_receiver(call) for call in _calls(manager, "record")}
+    for wait in _waits(manager):
+        if _receiver(wait) in recorded or not _is_event(context, wait):
+            return wait
+    return None
+
+
+def _guard_of_callers(context: RuleContext, function: FunctionNode, visited: frozenset[str]) -> Step | None:
+    """The guard that all callers inside this module give; None as soon as one has none."""
+    if function.name in visited or len(visited) >= MAX_CALLERS:
+        return None
+    calls = [
+        call
+        for call in context.calls.get(function.name, [])
+        if _called_name(call) == function.name and context.function(call) is not function
+    ]
+    steps = [_guard_of(context, call, visited | {function.name}) for call in calls]
+    return steps[0] if steps and all(steps) else None
+
+
+def _called_name(call: ast.Call) -> str:
+    match call.func:
+        case ast.Name(id=name) | ast.Attribute(value=ast.Name(id="self" | "cls"), attr=name):
+            return name
+        case ast.Attribute(value=ast.Call(func=ast.Name(id="super")), attr=name):
+            return name
+        case _:
+            return ""
+
+
+def _definitions(context: RuleContext, manager: ast.expr) -> list[ast.AST]:
+    """The functions and classes of this module that `with manager:` may enter."""
+    if not isinstance(manager, ast.Call):
+        return []
+    name = (dotted(manager.func) or "").split(".")[-1]
+    return [
+        node
+        for node in context.parents
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and node.name == name
+    ]
+
+
+def _calls(scope: ast.AST, method: str) -> list[ast.Call]:
+    return [
+        node
+        for node in ast.walk(scope)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == method
+    ]
+
+
+def _waits(scope: ast.AST) -> list[ast.Call]:
+    return _calls(scope, "synchronize")
+
+
+def _receiver(call: ast.Call) -> str:
+    assert isinstance(call.func, ast.Attribute)
+    return ast.unparse(call.func.value)
+
+
+def _is_event(context: RuleContext, wait: ast.Call) -> bool:
+    """Whether what is waited on is recorded somewhere, which only events are."""
+    records = [call for call in context.calls.get("record", []) if isinstance(call.func, ast.Attribute)]
+    return any(_receiver(call) == _receiver(wait) for call in records)
+
+
+def _runs_whenever(context: RuleContext, other: ast.AST, node: ast.AST) -> bool:
+    """Whether `other` runs on every way through the function that runs `node`; a test for None is allowed."""
+    around = {id(up) for up in context.ancestors(node)}
+    for up in context.ancestors(other):
+        if id(up) in around:
+            return True
+        if isinstance(up, (ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.Lambda, *FUNCTIONS)):
+            return False
+        if isinstance(up, (ast.If, ast.IfExp)) and _path_of(other) not in ast.unparse(up.test):
+            return False
+    return False
+
+
+def _path_of(node: ast.AST) -> str:
+    return _receiver(node) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else "\0"
+
+
+def _after(later: ast.AST, node: ast.AST) -> bool:
+    return (later.lineno, later.col_offset) > (node.end_lineno, node.end_col_offset)  # type: ignore[attr-defined]
+
+
+def _event_step(context: RuleContext, wait: ast.Call) -> Step:
+    return _step(context, wait, f"`{_receiver(wait)}` is synchronised here before the buffer is written again")
+
+
+def _step(context: RuleContext, node: ast.Call, message: str) -> Step:
+    return Step(context.module.filename, node.lineno, message)

@@ -1,0 +1,136 @@
+"""The source taken into fresh pinned memory first: gathered (`staging`) or as it lies (`pin_memory()`).
+
+Both are safe where buffers are reused: the memory is new for each copy, and PyTorch's pinned allocator hands it out
+again only when the copies from it are done.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from h2dlint.fixes.context import RuleContext, dotted, is_quiet, receiver, source_of
+from h2dlint.fixes.helper import copy_with_helper
+from h2dlint.fixes.names import fresh_name, torch_name
+from h2dlint.fixes.pinning import find_pin
+from h2dlint.fixes.places import Place, find_place, flat, replace_in_line
+from h2dlint.model import Edit, Fix, Site
+
+CAPTURED = "memory may not be pinned while a CUDA graph is captured: make it before the capture and keep it alive"
+
+
+def stage(site: Site, context: RuleContext, call: ast.Call) -> Fix | str:
+    """Gathers a view with gaps into packed pinned memory, from which one copy goes out."""
+    source = source_of(call)
+    if source is None:
+        return "the source is hidden behind * or ** arguments"
+    if site.captured:
+        return CAPTURED
+    pin = find_pin(site, context, call)
+    shape = _shape_owner(site, context, call)
+    if isinstance(shape, Reason):
+        return str(shape)
+    place = find_place(context, source)
+    if not isinstance(place, Place):
+        if pin.sure and shape is None:
+            edits = append(context, call, source, ".contiguous().pin_memory()")
+            return _fix(site, "pack the view into pinned memory", edits)
+        return f"the view has to be packed before the statement, but {place}"
+    torch, imports = torch_name(context, call)
+    lines: list[str] = []
+    view = dotted(source)
+    if view is None:
+        view = fresh_name(context, call, "strided")
+        lines.append(f"{view} = {flat(context, source)}")
+    staging = fresh_name(context, call, "staging")
+    sizes = f"{shape or view}.shape"
+    lines.append(f"{staging} = {torch}.empty({sizes}, dtype={view}.dtype, pin_memory={pin.text})")
+    edit = _replace_source(context, call, source, f"{staging}.copy_({view})")
+    edits = (place.before(context, lines), *edit, *imports, *pin.edits)
+    return _fix(site, "gather the view into pinned staging memory, then copy once", edits)
+
+
+def snapshot(site: Site, context: RuleContext, call: ast.Call) -> Fix | str:
+    """Copies the source into pinned memory of its own, just before it goes out."""
+    source = source_of(call)
+    if source is None:
+        return "the source is hidden behind * or ** arguments"
+    if site.captured:
+        return CAPTURED
+    if (helped := copy_with_helper(context, call)) is not None:
+        return helped
+    pin = find_pin(site, context, call)
+    message = "pin a copy of the source"
+    if pin.sure:
+        return _fix(site, message, (*append(context, call, source, ".pin_memory()"), *pin.edits))
+    place = find_place(context, source)
+    name = dotted(source)
+    if not isinstance(place, Place):
+        if name is None:
+            return f"the source has to be pinned before the statement, but {place}"
+        return _fix(site, message, (*_replace_source(context, call, source, f"({pin.keep(name)})"), *pin.edits))
+    staged = fresh_name(context, call, "pinned")
+    first = [] if name else [f"{staged} = {flat(context, source)}"]
+    lines = [*first, f"{staged} = {pin.keep(name or staged)}"]
+    edits = (place.before(context, lines), *_replace_source(context, call, source, staged), *pin.edits)
+    return _fix(site, message, edits)
+
+
+def append(context: RuleContext, call: ast.Call, source: ast.expr, suffix: str) -> tuple[Edit, ...]:
+    """Puts a method call behind the source of a copy."""
+    if source is receiver(call):
+        assert isinstance(call.func, ast.Attribute)
+        row, column = _dot(context, call.func)
+        return (context.insert(row, column, suffix),)
+    text = context.text(source)
+    if not isinstance(source, (ast.Name, ast.Attribute, ast.Subscript, ast.Call)):
+        text = f"({text})"
+    return (replace_in_line(context, source, text + suffix),)
+
+
+def _replace_source(context: RuleContext, call: ast.Call, source: ast.expr, content: str) -> tuple[Edit, ...]:
+    """Puts `content` in the place of the source, with the parentheses around it where it is a receiver."""
+    if source is not receiver(call):
+        return (replace_in_line(context, source, content),)
+    assert isinstance(call.func, ast.Attribute)
+    row, column = _dot(context, call.func)
+    old = context.between(call.lineno, call.col_offset, row, column)
+    return (context.trim(call.lineno, call.col_offset, old, content + _tail(old)),)
+
+
+def _tail(text: str) -> str:
+    """The line break before a dot that stands on its own line."""
+    return text[len(text.rstrip()) :]
+
+
+def _dot(context: RuleContext, func: ast.Attribute) -> tuple[int, int]:
+    """Where the dot of an attribute stands."""
+    assert func.end_lineno is not None and func.end_col_offset is not None
+    row, column = func.end_lineno, func.end_col_offset - len(func.attr.encode())
+    line = context.lines[row - 1].encode()[:column]
+    while not line.rstrip().endswith(b"."):
+        row -= 1
+        line = context.lines[row - 1].encode()
+    return row, len(line.rstrip()) - 1
+
+
+class Reason(str):
+    """Why something cannot be done."""
+
+
+def _shape_owner(site: Site, context: RuleContext, call: ast.Call) -> str | Reason | None:
+    """What has the shape that arrives: the destination where the source is broadcast to it, else the source (None)."""
+    if site.verdict.fault != "broadcast" or source_of(call) is receiver(call):
+        return None
+    destination = receiver(call)
+    if destination is None or not is_quiet(destination):
+        return Reason("the destination cannot be evaluated twice")
+    text = flat(context, destination)
+    return text if isinstance(destination, (ast.Name, ast.Attribute, ast.Subscript, ast.Call)) else f"({text})"
+
+
+def _fix(site: Site, message: str, edits: tuple[Edit, ...]) -> Fix:
+    if site.source is not None and site.source.named:
+        return Fix("unsafe", message, edits, "only names say that the source is in host memory")
+    if any(fact.device != "cpu" for fact in site.sources):
+        return Fix("unsafe", message, edits, "on some path the source may be elsewhere, and then it cannot be pinned")
+    return Fix("safe", message, edits)

@@ -1,0 +1,456 @@
+"""The calls of one module that move tensors between host and device, with the verdict of the copy model on each."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Literal
+
+from h2dlint import apis, library
+from h2dlint.copies import combine, is_small, judge
+from h2dlint.facts import Frame, Interpreter, call_name, in_tests, make_args, truth_of
+from h2dlint.flow import dotted
+from h2dlint.model import Fact, Site, Step, Verdict
+from h2dlint.source import count_characters
+from h2dlint.values import Bottom, Const, Dev, Inst, Leaves, Map, Ref, Seq, Unknown, Value, alternatives
+
+if TYPE_CHECKING:
+    from h2dlint.project import Module, Project, Scope
+
+MOVES = ("to", "cuda", "xpu", "copy_")
+MAKERS = ("tensor", "as_tensor", "asarray", "new_tensor")
+COLD_NAMES = (
+    "__init__", "__post_init__", "__new__", "__setstate__", "__init_subclass__", "load", "load_*", "_load_*", "from_pretrained",
+    "*_from_pretrained", "initialize", "init_*", "_init_*", "reset_parameters", "setup", "setup_*", "_setup_*",
+)  # fmt: skip
+HOT_NAMES = ("forward", "step", "__call__", "training_step", "execute_model", "decode", "generate", "run_step")
+MAX_COLD_CALLERS = 3
+
+
+def find_sites(project: Project, module: Module, *, opt_in: bool) -> list[Site]:
+    """Every site of `module`, in source order. `opt_in` adds the copies without non_blocking, and the indexing."""
+    finder = _Finder(project, module, opt_in)
+    found = [site for site in finder.run() if site is not None]
+    return sorted(found, key=lambda site: (site.row, site.column, site.end_row, site.end_column))
+
+
+def interpreter_of(project: Project) -> Interpreter:
+    """The project's interpreter; one for all its modules, so that they share what it learns."""
+    interp: Interpreter | None = getattr(project, "interpreter", None)
+    if interp is None:
+        rows = project.config.functions if project.config is not None else {}
+        table = apis.user_table(rows) if rows else apis.builtin_table()
+        interp = Interpreter(project, table)
+        interp.teaches = bool(rows)
+        project.interpreter = interp
+    return interp
+
+
+class _Finder:
+    def __init__(self, project: Project, module: Module, opt_in: bool) -> None:
+        self.project = project
+        self.module = module
+        self.opt_in = opt_in
+        self.interp = interpreter_of(project)
+        self.cold: dict[Scope, bool] = {}
+        self.hot: dict[Scope, bool] = {}
+
+    def run(self) -> Iterator[Site | None]:
+        for name in MOVES:
+            for scope, call in self.module.calls(name):
+                if isinstance(call.func, ast.Attribute) and (self.opt_in or passes_non_blocking(name, call)):
+                    yield self.move(name, scope, call)
+        if not self.opt_in:
+            return
+        for name in MAKERS:
+            for scope, call in self.module.calls(name):
+                if any(keyword.arg == "device" for keyword in call.keywords):
+                    yield self.maker(scope, call)
+        for scope in self.module.scopes():
+            if isinstance(scope.node, ast.ClassDef):
+                continue
+            for subscript in scope.flow.subscripts:
+                if isinstance(subscript.ctx, ast.Load):
+                    yield self.indexing(scope, subscript)
+            for assignment in scope.flow.setitems:
+                for target in assignment.targets:
+                    if isinstance(target, ast.Subscript):
+                        yield self.setitem(scope, assignment, target)
+
+    # --- the kinds of site -------------------------------------------------------------------------------------
+
+    def move(self, name: str, scope: Scope, call: ast.Call) -> Site | None:
+        self.interp.begin()
+        assert isinstance(call.func, ast.Attribute)
+        frame = self.interp.open_frame(scope)
+        receiver = self.interp.expr(call.func.value, frame)
+        facts = self.facts(receiver, "to" if name in ("cuda", "xpu") else name)
+        if facts is None:
+            return None
+        args = make_args(call, frame)
+        if name == "copy_":
+            return self.copy_into(scope, call, frame, facts)
+        if name == "to":
+            target = library.target_of(self.interp, args)
+            flag = target.non_blocking
+            devices = target.devices
+            if not devices:
+                verdict = Verdict("unknown", "unknown", "only the dtype changes, nothing moves")
+                return None if self.opt_in and flag is None else self.site(scope, call, "to", verdict, facts, [], truth(flag))
+            ends = [Fact(device.kind, assumed=device.assumed, dtype=target.dtype) for device in devices]
+        else:
+            flag = self.argument(call, "non_blocking", 1, frame)
+            ends = [Fact("gpu")]
+        blocking = truth(flag)
+        operation = "to" if name == "xpu" else name
+        pairs = [(source, end) for source in facts for end in ends]
+        verdicts = [judge(operation, source, end, blocking) for source, end in pairs]
+        return self.decide(scope, call, operation, blocking, pairs, verdicts)
+
+    def copy_into(self, scope: Scope, call: ast.Call, frame: Frame, destinations: list[Fact]) -> Site | None:
+        node = call.args[0] if call.args else next((one.value for one in call.keywords if one.arg == "src"), None)
+        if node is None:
+            return None
+        sources = self.facts(self.interp.expr(node, frame), None) or [Fact(needs="local")]
+        blocking = truth(self.argument(call, "non_blocking", 1, frame))
+        named = named_ends(call, node)
+        if named is not None:
+            sources = [named_fact(one, "cpu" if named == "h2d" else "gpu", node, frame, self.interp) for one in sources]
+            assert isinstance(call.func, ast.Attribute)
+            destinations = [named_fact(one, "gpu" if named == "h2d" else "cpu", call.func.value, frame, self.interp) for one in destinations]
+        pairs = [(source, destination) for source in sources for destination in destinations]
+        verdicts = [judge("copy_", source, destination, blocking) for source, destination in pairs]
+        return self.decide(scope, call, "copy_", blocking, pairs, verdicts)
+
+    def maker(self, scope: Scope, call: ast.Call) -> Site | None:
+        self.interp.begin()
+        frame = self.interp.open_frame(scope)
+        func = self.interp.expr(call.func, frame)
+        if not any(isinstance(one, Ref) and one.name.startswith("torch.") or getattr(one, "name", "") == "new_tensor" for one in alternatives(func)):
+            return None
+        device = self.argument(call, "device", 99, frame)
+        devices = library.devices_of(device, Dev("cpu"))
+        data = self.interp.expr(call.args[0], frame) if call.args else Unknown("local")
+        facts = [one for one in alternatives(data) if isinstance(one, Fact)]
+        if facts and all(fact.device != "cpu" or fact.rank is None for fact in facts) and not any(fact.array for fact in facts):
+            return None
+        source = Fact("cpu", "pageable", library.shape_of_literal(data) if not facts else facts[0].shape, needs="local")
+        if isinstance(data, Unknown) and call_name(call.func) != "tensor":
+            source = Fact(needs=data.needs)
+        pairs = [(source, Fact(one.kind, assumed=one.assumed)) for one in devices]
+        verdicts = [judge("new_on_device", source, end, None) for source, end in pairs]
+        return self.decide(scope, call, "new_on_device", False, pairs, verdicts)
+
+    def indexing(self, scope: Scope, node: ast.Subscript) -> Site | None:
+        items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        if all(isinstance(item, (ast.Slice, ast.Constant, ast.UnaryOp)) for item in items):
+            return None
+        self.interp.begin()
+        frame = self.interp.open_frame(scope)
+        bases = [one for one in alternatives(self.interp.expr(node.value, frame)) if isinstance(one, Fact)]
+        if not bases or any(base.device != "gpu" for base in bases):
+            return None
+        for item in items:
+            index = self.index_fact(item, frame)
+            if index is None:
+                continue
+            verdicts = [judge("index", index, base, False) for base in bases]
+            if any(one.kind == "blocks" for one in verdicts):
+                return self.decide(scope, node, "index", False, [(index, base) for base in bases], verdicts)
+        return None
+
+    def index_fact(self, item: ast.expr, frame: Frame) -> Fact | None:
+        if isinstance(item, ast.Slice):
+            return None
+        values = [one for one in alternatives(self.interp.expr(item, frame)) if not (isinstance(one, Const) and one.value is None)]
+        if values and all(isinstance(one, Fact) for one in values):
+            facts = [one for one in values if isinstance(one, Fact)]
+            return facts[0]
+        if values and all(isinstance(one, Seq) and one.kind in ("list",) for one in values):
+            shape = library.shape_of_literal(values[0])
+            if isinstance(values[0], Seq) and isinstance(values[0].element(), (Const,)) and isinstance(getattr(values[0].element(), "value", None), bool):
+                return None
+            return Fact("cpu", "pageable", shape, "torch.int64", needs="local", steps=(self.interp.step(frame, item, "this index is a Python list"),))
+        return None
+
+    def setitem(self, scope: Scope, assignment: ast.Assign, target: ast.Subscript) -> Site | None:
+        self.interp.begin()
+        frame = self.interp.open_frame(scope)
+        bases = [one for one in alternatives(self.interp.expr(target.value, frame)) if isinstance(one, Fact)]
+        if not bases or any(base.device != "gpu" for base in bases):
+            return None
+        values = [one for one in alternatives(self.interp.expr(assignment.value, frame))]
+        if not values or not all(isinstance(one, Fact) and one.device == "cpu" for one in values):
+            return None
+        pairs = [(value, base) for value in values if isinstance(value, Fact) for base in bases]
+        verdicts = [judge("setitem", value, base, False) for value, base in pairs]
+        if not any(one.kind == "blocks" for one in verdicts):
+            return None
+        return self.decide(scope, assignment, "setitem", False, pairs, verdicts)
+
+    # --- from values to a site ---------------------------------------------------------------------------------
+
+    def facts(self, value: Value, method: str | None) -> list[Fact] | None:
+        """The tensors among the alternatives; None when this is a method of another kind of object."""
+        facts: list[Fact] = []
+        other = 0
+        for one in alternatives(value):
+            match one:
+                case Fact():
+                    facts.append(one)
+                case Leaves(fact=fact):
+                    facts.append(fact)
+                case Const(value=None):
+                    continue
+                case Inst(scope=scope) if method is not None and self.interp.find_method(scope, method) is not None:
+                    other += 1
+                case Unknown(needs=needs):
+                    facts.append(Fact(needs=needs))
+                case Seq() | Map() | Const() | Bottom():
+                    other += method is not None
+                    if method is None:
+                        facts.append(Fact(needs="local"))
+                case _:
+                    facts.append(Fact(needs="runtime"))
+        if not facts:
+            return None if other else [Fact(needs="runtime")]
+        return facts
+
+    def argument(self, call: ast.Call, name: str, position: int, frame: Frame) -> Value | None:
+        for keyword in call.keywords:
+            if keyword.arg == name:
+                return self.interp.expr(keyword.value, frame)
+        if position < len(call.args):
+            return self.interp.expr(call.args[position], frame)
+        return None
+
+    def decide(
+        self, scope: Scope, node: ast.AST, operation: str, blocking: bool | None, pairs: list[tuple[Fact, Fact]], verdicts: list[Verdict]
+    ) -> Site:
+        """One site of several possible pairs of ends: the worst pair first."""
+        order = sorted(range(len(pairs)), key=lambda i: ("blocks", "unknown", "async").index(verdicts[i].kind))
+        pairs, verdicts = [pairs[i] for i in order], [verdicts[i] for i in order]
+        verdict = combine(verdicts)
+        if self.interp.exhausted and verdict.kind == "unknown":
+            verdict = Verdict("unknown", verdict.direction, "its value depends on more code than is followed for one site", needs="runtime")
+        sources = list(dict.fromkeys(source for source, _ in pairs))
+        destinations = list(dict.fromkeys(destination for _, destination in pairs))
+        return self.site(scope, node, operation, verdict, sources, destinations, blocking)
+
+    def site(
+        self, scope: Scope, node: ast.AST, operation: str, verdict: Verdict, sources: list[Fact], destinations: list[Fact], blocking: bool | None
+    ) -> Site:
+        host = host_end(verdict, sources, destinations)
+        cold = self.is_cold(scope)
+        codes = codes_for(operation, verdict, sources, destinations, blocking) if verdict.kind == "blocks" else ()
+        if "HTD302" in codes and not self.is_hot(scope, node) and not cold:
+            codes = ()
+        if self.is_allowed(scope, node):
+            codes = ()
+        row, end_row = getattr(node, "lineno", 1), getattr(node, "end_lineno", 1) or 1
+        lines = self.module.lines
+        frame = self.interp.open_frame(scope)
+        is_captured = any(self.is_capture(one, frame) for one in scope.flow.contexts.get(node, ()))
+        return Site(
+            filename=self.module.filename,
+            row=row,
+            column=count_characters(lines[row - 1], getattr(node, "col_offset", 0)) + 1,
+            end_row=end_row,
+            end_column=count_characters(lines[end_row - 1], getattr(node, "end_col_offset", 0) or 0) + 1,
+            operation=operation,
+            verdict=verdict,
+            memory="unknown" if host is None or host.device == "gpu" else host.memory,
+            layout=site_layout(host),
+            non_blocking=blocking,
+            sources=tuple(sources),
+            destinations=tuple(destinations) if operation in ("copy_", "index", "setitem") else (),
+            target="" if operation == "copy_" or not destinations else destinations[0].device,
+            codes=codes,
+            cold=cold,
+            small=verdict.kind == "blocks" and verdict.direction == "h2d" and bool(sources) and all(is_small(one) for one in sources),
+            captured=is_captured,
+            steps=() if host is None else host.steps,
+            call=node,
+            function=scope.node if scope.is_function else None,
+            qualname=scope.qualname,
+        )
+
+    def is_capture(self, context: ast.expr, frame: Frame) -> bool:
+        if not isinstance(context, ast.Call):
+            return False
+        return any(isinstance(one, Ref) and one.name in ("torch.cuda.graph", "torch.xpu.graph") for one in alternatives(self.interp.expr(context.func, frame)))
+
+    def is_allowed(self, scope: Scope, node: ast.AST) -> bool:
+        """Whether the user said that copies may block here."""
+        allowed = self.project.config.allowed_contexts if self.project.config is not None else ()
+        if not allowed:
+            return False
+        for context in scope.flow.contexts.get(node, ()):
+            name = dotted(context.func if isinstance(context, ast.Call) else context)
+            if name is not None and any(name == one or name.endswith("." + one) or one.endswith("." + name) for one in allowed):
+                return True
+        return False
+
+    # --- hot and cold ------------------------------------------------------------------------------------------
+
+    def is_cold(self, scope: Scope, depth: int = 0) -> bool:
+        """Code that runs once: module level, constructors, loading, and functions that only such code calls."""
+        if not scope.is_function:
+            return True
+        known = self.cold.get(scope)
+        if known is None:
+            self.cold[scope] = False  # while it is being asked, as in recursion
+            known = self.cold[scope] = self._is_cold(scope, depth)
+        return known
+
+    def _is_cold(self, scope: Scope, depth: int) -> bool:
+        patterns = (*COLD_NAMES, *(self.project.config.cold if self.project.config is not None else ()))
+        outer: Scope | None = scope
+        while outer is not None and outer.is_function:
+            if any(fnmatchcase(outer.name, pattern) or fnmatchcase(outer.qualname, pattern) for pattern in patterns):
+                return True
+            outer = outer.parent
+        if depth >= MAX_COLD_CALLERS or scope.name in HOT_NAMES:
+            return False
+        callers = [caller for caller, args, _ in self.interp.callers(scope, None) if args is not None or caller is not scope]
+        if not callers or len(callers) != len(self.interp.callers(scope, None)):
+            return False
+        return all(caller is not scope and caller.is_function and self.is_cold(caller, depth + 1) for caller in callers)
+
+    def is_hot(self, scope: Scope, node: ast.AST, depth: int = 0) -> bool:
+        """Code that runs every step: in a loop, in forward, step or __call__, and what they call."""
+        if scope.flow.loops.get(node):
+            return True
+        known = self.hot.get(scope)
+        if known is None:
+            self.hot[scope] = False
+            known = self.hot[scope] = self._is_hot(scope, depth)
+        return known
+
+    def _is_hot(self, scope: Scope, depth: int) -> bool:
+        if not scope.is_function:
+            return False
+        if any(fnmatchcase(scope.name, pattern) for pattern in HOT_NAMES):
+            return True
+        if depth >= MAX_COLD_CALLERS:
+            return False
+        for caller in dict.fromkeys(caller for caller, _, _ in self.interp.callers(scope, None) if caller is not scope):
+            if in_tests(caller.module) or self.is_cold(caller):
+                continue
+            calls = [call for call in caller.flow.calls if call_name(call.func) == scope.name]
+            if any(caller.flow.loops.get(call) for call in calls) or self.is_hot(caller, caller.node, depth + 1):
+                return True
+        return False
+
+
+# --- pure helpers ----------------------------------------------------------------------------------------------------
+
+
+def passes_non_blocking(name: str, call: ast.Call) -> bool:
+    """Whether the call says non_blocking, by keyword or by position."""
+    if any(keyword.arg == "non_blocking" for keyword in call.keywords):
+        return True
+    match name:
+        case "copy_" | "cuda" | "xpu":
+            return len(call.args) == 2
+        case "to":
+            return len(call.args) in (2, 3, 4) and any(isinstance(arg, ast.Constant) and arg.value is True for arg in call.args[1:3])
+    return False
+
+
+def truth(value: Value | None) -> bool | None:
+    """`non_blocking` as given: absent is False. A condition that cannot be told is taken for true where it can be."""
+    if value is None:
+        return False
+    return truth_of(value)
+
+
+def host_end(verdict: Verdict, sources: list[Fact], destinations: list[Fact]) -> Fact | None:
+    if verdict.direction == "d2h" and destinations and destinations[0].device == "cpu":
+        return destinations[0]
+    return sources[0] if sources else None
+
+
+def site_layout(host: Fact | None) -> Literal["contiguous", "strided", "unknown"]:
+    if host is None or host.layout == "unknown":
+        return "unknown"
+    return "contiguous" if host.layout == "contiguous" else "strided"
+
+
+def codes_for(operation: str, verdict: Verdict, sources: list[Fact], destinations: list[Fact], blocking: bool | None) -> tuple[str, ...]:
+    """The rules that speak of a blocking site, the one to fix first in front."""
+    match operation:
+        case "new_on_device":
+            return ("HTD301",)
+        case "index":
+            return ("HTD303",)
+        case "setitem":
+            return ("HTD304",)
+    if not blocking:
+        return ("HTD302",) if verdict.direction == "h2d" else ()
+    if verdict.direction == "d2h":
+        return ("HTD105",) if operation == "copy_" else ()
+    if verdict.direction != "h2d":
+        return ()
+    codes: list[str] = []
+    for source in sources:
+        for code in source_codes(source, verdict):
+            if code not in codes:
+                codes.append(code)
+    return tuple(codes)
+
+
+def source_codes(source: Fact, verdict: Verdict) -> list[str]:
+    """The codes of one pageable or gapped source."""
+    strided = source.layout in ("gapped", "broadcast") or verdict.fault == "permuted"
+    if source.memory != "pageable":
+        return ["HTD101"] if strided or verdict.fault in ("gapped", "permuted", "broadcast") else []
+    made = source.origin.kind if source.origin is not None else "other"
+    match made:
+        case "join":
+            code = "HTD102"
+        case "new" if not source.held:
+            code = "HTD103"
+        case _:
+            code = "HTD104"
+    return [code, "HTD101"] if strided else [code]
+
+
+def named_ends(call: ast.Call, source: ast.expr) -> Literal["h2d", "d2h"] | None:
+    """`buf.gpu[...].copy_(buf.cpu[...])`: the project's own words say which end is where."""
+    assert isinstance(call.func, ast.Attribute)
+    one, other = strip_subscripts(call.func.value), strip_subscripts(source)
+    if not (isinstance(one, ast.Attribute) and isinstance(other, ast.Attribute)):
+        return None
+    if dotted(one.value) is None or dotted(one.value) != dotted(other.value):
+        return None
+    match one.attr, other.attr:
+        case ("gpu" | "cuda" | "device_tensor", "cpu" | "host"):
+            return "h2d"
+        case ("cpu" | "host", "gpu" | "cuda"):
+            return "d2h"
+    return None
+
+
+def strip_subscripts(node: ast.expr) -> ast.expr:
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return node
+
+
+def named_fact(fact: Fact, device: Literal["cpu", "gpu"], node: ast.expr, frame: Frame, interp: Interpreter) -> Fact:
+    """A fact whose device only a name tells; the layout is what the subscripts leave of a packed buffer."""
+    if fact.device != "unknown":
+        return fact
+    value: Value = Fact(device, needs="runtime", named=True, shape=library.PACKED)
+    subscripts: list[ast.Subscript] = []
+    while isinstance(node, ast.Subscript):
+        subscripts.append(node)
+        node = node.value
+    step = Step(frame.scope.module.filename, node.lineno, f"only its name says where it is: {ast.unparse(node)}")
+    for subscript in reversed(subscripts):
+        if isinstance(value, Fact):
+            value = library.index(interp, value, subscript, frame)
+    assert isinstance(value, Fact)
+    return value.then(step)
