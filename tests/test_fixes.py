@@ -731,6 +731,20 @@ def test_a_flag_that_comes_out_false_is_changed_unsafely(parameter: str, keyword
     assert wanted in fixed(context, site)
 
 
+@pytest.mark.parametrize(("after", "safety"), [("torch.cuda.synchronize()", "safe"), ("pass", "unsafe")])
+def test_a_gapped_destination_of_few_rows_is_filled_row_by_row(after: str, safety: str) -> None:
+    text = f"import torch\ndef f(h, g, n):\n    h[:, :n].copy_(g[1, :, :n], non_blocking=True)  # site\n    {after}\n"
+    context = context_of(text)
+    shape = view(3, "n", gap=(0,))
+    site = site_of(context, "HTD105", gpu(shape), host(shape, PINNED), "gapped", direction="d2h")
+    found = finding(context, site)
+    assert found.fix is not None and found.fix.safety == safety
+    loop = "for row in range(h.shape[0]):\n        h[row, :n].copy_(g[1, row, :n], non_blocking=True)"
+    assert loop in fixed(context, site)
+    many = site_of(context, "HTD105", gpu(shape), host(view(9, "n", gap=(0,)), PINNED), "gapped", direction="d2h")
+    assert finding(context, many).fix is None
+
+
 def test_an_indexed_destination_is_said_to_lose_the_data() -> None:
     text = "import torch\ndef f(h, rows, g):\n    h[rows].copy_(g, non_blocking=True)  # site\n"
     context = context_of(text)

@@ -324,6 +324,27 @@ def test_lines_that_ran_too_seldom_are_cold(fake_gpu):
     assert sorted((row.count, row.cold, row.found) for row in report.rows()) == [(2, True, False), (3, False, True)]
 
 
+def test_a_line_that_copies_good_and_bad_tensors_in_turn_gives_both(fake_gpu):
+    """Good copies go a short way after the first one at a place; it must not carry others along."""
+    pinned, pageable = pin(torch.zeros(BIG)), torch.zeros(BIG)
+    sources = [pinned, pageable, pinned[:, :1000], pinned, pinned[:32], torch.zeros(0), pageable] * 3
+    with watch() as report:
+        for source in sources:
+            source.to("meta", non_blocking=True)
+        for source in sources[:2]:
+            source.to("meta", non_blocking=source is pageable)
+    seen = sorted((row.codes, row.count, row.bytes) for row in report.rows())
+    whole = 64 * 1024 * 4
+    assert seen == [
+        ((), 3, 0),
+        ((), 9, 3 * (2 * whole + whole // 2)),
+        (("HTD101",), 3, 3 * 64 * 1000 * 4),
+        (("HTD102", "HTD103", "HTD104"), 1, whole),
+        (("HTD102", "HTD103", "HTD104"), 6, 6 * whole),
+        (("HTD302",), 1, whole),
+    ]
+
+
 def test_nested_watches_see_the_same(fake_gpu):
     source = torch.zeros(BIG)
     with watch() as outer:

@@ -1,4 +1,4 @@
-"""The mended fixtures on a GPU: each copy that asks for non_blocking has a pinned, packed host side; results are right."""
+"""The mended fixtures on a GPU: the host side of each asynchronous copy is pinned and packed, and the result right."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def outcome(function: Any, n: int, device: str) -> Any:
         return type(error)
 
 
-@pytest.mark.parametrize(("name", "function"), functions())
+@pytest.mark.parametrize(("name", "function"), list(functions()))
 def test_mended_copies_are_pinned_packed_and_right(name: str, function: str, monkeypatch: pytest.MonkeyPatch) -> None:
     scope: dict[str, Any] = {}
     exec(compile((AFTER / name).read_text("utf-8"), name, "exec"), scope)
