@@ -21,7 +21,7 @@ from h2dlint.flow import (
     Assign, Augmented, Bound, Def, Entered, Fill, Free, Guard, Import, Item, Loop, Opaque, Param, Path, Phi, Reshaped, Unpack, dotted, parameters,
 )  # fmt: skip
 from h2dlint.model import Fact, Size, Step
-from h2dlint.project import in_tests
+from h2dlint.project import DEFINED, in_tests
 from h2dlint.values import (
     BOTTOM, NONE, Alts, Arg, Args, Bottom, Cls, Const, Dev, Flag, Func, Inst, Leaves, LibObject, Map, Method, Mod, Num, Partial, Ref,
     Seq, Super, Unknown, Value, alternatives, each, join, key_of, symbol,
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from h2dlint.apis import Table
     from h2dlint.project import Module, Project, Scope
 
-MAX_STEPS = 6_000
+MAX_STEPS = 8_000
 MAX_DEPTH = 150
 MAX_FRAMES = 10
-MAX_TURNS = 5
+MAX_TURNS = 4
 MAX_CALLERS = 24
 MAX_CONDITIONS = 12
 NOWHERE = 1 << 30
@@ -101,6 +101,10 @@ class Interpreter:
         """Before the questions of one site: a full measure of steps."""
         self.steps = 0
         self.exhausted = False
+        self.shallow = False
+        self.low = NOWHERE
+        self.open_questions.clear()
+        self._forget(0)
 
     def near(self, node: ast.expr, frame: Frame) -> Value:
         """The value of an expression from near by: no callers, no other objects. Enough for sizes and conditions,
@@ -202,6 +206,8 @@ class Interpreter:
     def _define(self, definition: Def, frame: Frame) -> Value:
         match definition:
             case Assign(value=value, annotation=annotation):
+                if annotation is not None and is_plain_type(annotation) and not isinstance(value, ast.Constant):
+                    return Unknown("local", symbol(definition, frame))
                 found = self.expr(value, frame)
                 if annotation is not None and isinstance(found, Unknown):
                     typed = self.annotated(annotation, frame)
@@ -223,7 +229,9 @@ class Interpreter:
                 left = self.define(before, frame)
                 if any(isinstance(one, (Fact, Leaves)) for one in alternatives(left)):
                     return each(left, lambda one: one if isinstance(one, (Fact, Leaves, Bottom)) else Unknown("local"))
-                return named_unknown(operators.binary(self, left, node.op, self.expr(node.value, frame), node, frame), definition, frame)
+                if any(isinstance(one, (Seq, Map)) for one in alternatives(left)):
+                    return operators.binary(self, left, node.op, self.expr(node.value, frame), node, frame)
+                return Unknown("local", symbol(definition, frame))
             case Phi(options=options, test=test):
                 if test is not None:
                     known = self.truth(test, frame)
@@ -490,6 +498,8 @@ class Interpreter:
         spec = node.args
         arg = next(one for one in parameters(spec) if one.arg == name)
         outer = self.open_frame(scope.parent) if scope.parent is not None else frame
+        if arg.annotation is not None and is_plain_type(arg.annotation) and arg is not spec.vararg and arg is not spec.kwarg:
+            return Unknown("caller")
         typed: Value = Unknown("caller") if arg.annotation is None else self.annotated(arg.annotation, outer)
         if arg is spec.vararg:
             return Seq("tuple", None, typed)
@@ -600,7 +610,7 @@ class Interpreter:
         return (args, None) if self.is_unique_method(target) else None
 
     def is_unique_method(self, target: Scope) -> bool:
-        modules = self.project.modules_with(target.name, r"def\s+{}\s*\(", target.module)
+        modules = self.project.modules_with(target.name, DEFINED, target.module)
         if modules is None:
             return False
         found = [one for module in modules for one in module.scopes() if one.name == target.name and one.owner is not None]
@@ -895,6 +905,8 @@ class Interpreter:
         if inst.made is not None and inst.made.scope.is_function:
             return []
         declared = dict(fields)[attr]
+        if is_plain_type(declared.annotation):
+            return [Unknown("project")]
         typed = self.annotated(declared.annotation, self.open_frame(inst.scope))
         if any(isinstance(one, Inst) for one in alternatives(typed)):
             return [typed]
@@ -1293,8 +1305,13 @@ class Interpreter:
     # --- calls -------------------------------------------------------------------------------------------------
 
     def call(self, node: ast.Call, frame: Frame) -> Value:
-        func = self.expr(node.func, frame)
         args = make_args(node, frame)
+        if isinstance(node.func, ast.Attribute) and node.func.attr in ("cpu", "cuda", "to") and not self.shallow:
+            # where a copy leads is known whatever it copies; only what is known near by can make it a no-op
+            known = self.near(node.func.value, frame)
+            if isinstance(known, Unknown) and (node.func.attr != "to" or library.target_of(self, args).devices):
+                return library.call(self, Method(known, node.func.attr), args, node, frame)
+        func = self.expr(node.func, frame)
         return each(func, lambda one: self.apply(one, args, node, frame))
 
     def apply(self, func: Value, args: Args, node: ast.expr, frame: Frame) -> Value:
@@ -1521,6 +1538,36 @@ def enclosing_class(scope: Scope) -> Scope | None:
             return one.owner
         one = one.parent
     return None
+
+
+PLAIN_TYPES = frozenset(("int", "float", "str", "bytes", "SymInt", "Path", "complex", "dtype", "Callable", "ModuleType"))
+CONTAINER_TYPES = frozenset(
+    ("Optional", "Union", "list", "List", "set", "Set", "dict", "Dict", "tuple", "Tuple", "Sequence", "Iterable", "Mapping",
+     "Literal", "frozenset", "deque", "defaultdict", "Iterator", "Collection")
+)  # fmt: skip
+
+
+def is_plain_type(node: ast.expr) -> bool:
+    """Whether an annotation allows numbers and text only: nothing behind it can be a tensor or say where one is."""
+    match node:
+        case ast.Constant(value=str() as text):
+            try:
+                return is_plain_type(ast.parse(text, mode="eval").body)
+            except (SyntaxError, ValueError):
+                return False
+        case ast.Constant(value=value):
+            return value is None or value is Ellipsis
+        case ast.BinOp(left=left, right=right):
+            return is_plain_type(left) and is_plain_type(right)
+        case ast.Subscript(value=value, slice=inner):
+            name = call_name(value)
+            if name in ("Literal", "Callable"):
+                return True
+            parts = inner.elts if isinstance(inner, ast.Tuple) else [inner]
+            return name in CONTAINER_TYPES and all(is_plain_type(part) for part in parts)
+        case ast.Name() | ast.Attribute():
+            return call_name(node) in PLAIN_TYPES
+    return False
 
 
 def makes_tensor(definition: Def) -> bool:

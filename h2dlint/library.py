@@ -7,6 +7,7 @@ arguments by name. Copies (`to`, `cuda`, `cpu`, `copy_`, `pin_memory`) are the o
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -67,6 +68,10 @@ class Operands:
             return given[index]() if exact else Unknown("caller")
         return None
 
+    def device(self) -> Value | None:
+        """The `device=` argument. Near by is enough unless it is some tensor's own device: see `near_device`."""
+        return near_device(self.interp, lambda: self.get("device"))
+
     @property
     def names(self) -> tuple[str, ...]:
         row = self.row
@@ -96,6 +101,19 @@ class Operands:
         found = [one() for one in given]
         found += [self.interp.argument(arg) for name, arg in self.args.keywords if name not in ("out", "dtype", "device")]
         return found if self.receiver is None else [self.receiver, *found]
+
+
+def near_device(interp: Interpreter, ask: Callable[[], Value | None]) -> Value | None:
+    """A device that code asks for. What is not known near by is asked for by convention as a GPU, wherever in the
+    project it comes from; only the device of a tensor is followed to where that tensor was made."""
+    was, interp.shallow = interp.shallow, True
+    try:
+        value = ask()
+    finally:
+        interp.shallow = was
+    if value is not None and not was and any(isinstance(one, Dev) and one.kind == "unknown" for one in alternatives(value)):
+        return ask()
+    return value
 
 
 def spread(value: Value) -> tuple[Value, ...]:
@@ -437,7 +455,7 @@ def make_new(ops: Operands, node: ast.expr, frame: Frame) -> Value:
     pin = pinned_by(ops.get("pin_memory")) if row.pin else memory(row.memory)
     default = context_device(ops, node, frame) if row.device == "arg" else Dev("gpu" if row.device == "gpu" else "cpu")
     found: list[Value] = []
-    for device in devices_of(ops.get("device") if row.device == "arg" else None, default):
+    for device in devices_of(ops.device() if row.device == "arg" else None, default):
         mem: Memory = pin if device.kind != "gpu" else "unknown"
         if device.kind == "unknown":
             mem = pin
@@ -462,7 +480,7 @@ def make_like(ops: Operands, like: Fact, node: ast.expr, frame: Frame) -> Value:
     dtype = dtype_of(ops.get("dtype")) or (like.dtype if ops.get("dtype") is None else None)
     pin = pinned_by(ops.get("pin_memory")) if row.pin else memory(row.memory)
     found: list[Value] = []
-    for device in devices_of(ops.get("device"), Dev(like.device, like.assumed)):
+    for device in devices_of(ops.device(), Dev(like.device, like.assumed)):
         mem: Memory = pin if device.kind in ("cpu", "unknown") else "unknown"
         fact = fresh(ops, node, frame, device.kind, mem, shape, "new", dtype=dtype, max_bytes=bytes_of(shape, dtype), assumed=device.assumed)
         found.append(replace(fact, needs=like.needs if device.kind == "unknown" else "local"))
@@ -474,7 +492,7 @@ def make_wrap(ops: Operands, node: ast.expr, frame: Frame) -> Value:
     row = ops.row
     array = row.returns == "array"
     dtype = dtype_of(ops.get("dtype"))
-    device = ops.get("device") if row.device == "arg" else None
+    device = ops.device() if row.device == "arg" else None
 
     def wrap(one: Value) -> Value:
         inner = one.fact if isinstance(one, Leaves) else one
@@ -952,8 +970,8 @@ class Target:
 def target_of(interp: Interpreter, args: Args) -> Target:
     """The arguments of `.to`: device, dtype, another tensor, in any of its three forms."""
     given, _ = interp.expand(args)
-    values = [one() for one in given]
-    keywords = {name: interp.argument(arg) for name, arg in args.keywords}
+    values = [near_device(interp, one) or BOTTOM for one in given]
+    keywords = {name: near_device(interp, lambda arg=arg: interp.argument(arg)) or BOTTOM for name, arg in args.keywords}  # type: ignore[misc]
     devices: list[Dev] = []
     dtype: str | None = None
     changes = "dtype" in keywords and not is_none(keywords["dtype"])

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from h2dlint.model import Fact, Origin, Size, Span
+from h2dlint.project import MENTIONED
 from h2dlint.values import (
     BOTTOM, Alts, Args, Bottom, Cls, Const, Dev, Inst, Leaves, Map, Num, Partial, Ref, Seq, Super, Unknown, Value,
     alternatives, as_size, each, join, symbol,
@@ -292,7 +293,7 @@ def get_attribute(interp: Interpreter, value: Value, attr: str, default: list[Va
             found = interp.instance_attribute(one, attr)
             if isinstance(found, Unknown):
                 external = any(isinstance(base, Ref) for base in interp.mro(one.scope))
-                declared = interp.project.grep(attr, r"\b{}\b") if external else []
+                declared = interp.project.grep(attr, MENTIONED) if external else []
                 if not external and declared is not None:
                     return default[0]
                 return Unknown("class")

@@ -30,10 +30,34 @@ MAX_PROJECT_BYTES = 400_000_000
 MAX_FILES_A_NAME = 60
 """A name that stands in more files than this is too common to look for its callers."""
 
-# How a name stands in the text where it is called (or handed to functools.partial), assigned as an attribute, derived from.
-CALLED = r"(?<!def )(?<!class )\b{0}\s*\(|partial\(\s*[\w.]*\b{0}\b"
-STORED = r"\.{}\s*(?:=(?!=)|:|,|\)|\]|[-+*/|&]=)"
-DERIVED = r"class\s+\w+\s*\([^)]*\b{}\b"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """How a name stands in the text where it is used in one way. `every` finds all such names of a file at once.
+
+    The first `patience` questions scan all files for one name; then it pays to note the names of all files.
+    """
+
+    one: str
+    every: re.Pattern[bytes]
+    patience: int
+
+
+CALLED = Usage(
+    r"(?<!def )(?<!class )\b{0}\s*\(|\bpartial\(\s*(?:\w+\.)*{0}\b",
+    re.compile(rb"(?<!def )(?<!class )\b([A-Za-z_]\w*)\s*\((?:(?<=partial\()\s*(?:\w+\.)*(\w+))?"),
+    80,
+)
+STORED = Usage(
+    r"\.{}(?=\s*(?::[^=\n()]*)?(?:,[^=\n()]*)?=(?!=))",
+    re.compile(rb"\.([A-Za-z_]\w*)(?=\s*(?::[^=\n()]*)?(?:,[^=\n()]*)?=(?!=))"),
+    20,
+)
+DERIVED = Usage(r"\bclass\s+\w+\s*\([^)]*\b{}\b", re.compile(rb"\bclass\s+\w+\s*\(([^)]*)\)"), 20)
+DEFINED = Usage(r"\bdef\s+{}\s*\(", re.compile(rb"\bdef\s+(\w+)\s*\("), 20)
+MENTIONED = Usage(r"\b{}\b", re.compile(rb"\w+"), 1 << 30)
+_WORD = re.compile(rb"\w+")
 
 TEST_FOLDERS = frozenset(("tests", "test", "testing", "benchmarks", "benchmark", "examples", "example"))
 
@@ -250,7 +274,9 @@ class Project:
         self.root = None if root is None else root.resolve()
         self.config = config
         self.modules: dict[Path, Module | None] = {}
-        self._grepped: dict[tuple[str, str, bool], list[Path] | None] = {}
+        self._grepped: dict[tuple[str, Usage, bool], list[Path] | None] = {}
+        self._asked: dict[Usage, int] = {}
+        self._noted: dict[Usage, dict[bytes, list[Path]]] = {}
         self._resolved: dict[tuple[Path | None, str], Module | None] = {}
         self.interpreter: Interpreter | None = None
 
@@ -285,19 +311,40 @@ class Project:
             contents[path] = data
         return contents
 
-    def grep(self, name: str, pattern: str, tests: bool = True) -> list[Path] | None:
-        """The files where `pattern` with the name in it matches; None when they are too many to look at."""
-        key = (name, pattern, tests)
+    def grep(self, name: str, usage: Usage, tests: bool = True) -> list[Path] | None:
+        """The files that use the name so; None when they are too many to look at."""
+        key = (name, usage, tests)
         if key not in self._grepped:
-            needle, search = name.encode(), re.compile(pattern.format(re.escape(name)).encode()).search
-            found = [path for path, data in self.contents.items() if needle in data and search(data)]
-            for path, module in self.modules.items():
-                if module is not None and path not in self.contents and search(module.text.encode()):
-                    found.append(path)
+            found = self._scan(name, usage)
             if not tests:
                 found = [path for path in found if not is_test_path(path, self.root)]
             self._grepped[key] = found if len(found) <= MAX_FILES_A_NAME else None
         return self._grepped[key]
+
+    def _scan(self, name: str, usage: Usage) -> list[Path]:
+        needle, search = name.encode(), re.compile(usage.one.format(re.escape(name)).encode()).search
+        self._asked[usage] = self._asked.get(usage, 0) + 1
+        if self._asked[usage] > usage.patience:
+            found = list(self._names(usage).get(needle, ()))
+        else:
+            found = [path for path, data in self.contents.items() if needle in data and search(data)]
+        for path, module in self.modules.items():
+            if module is not None and path not in self.contents and search(module.text.encode()):
+                found.append(path)
+        return found
+
+    def _names(self, usage: Usage) -> dict[bytes, list[Path]]:
+        """The files of every name that is used so."""
+        names = self._noted.get(usage)
+        if names is None:
+            names = self._noted[usage] = {}
+            for path, data in self.contents.items():
+                for found in set(usage.every.findall(data)):
+                    for word in dict.fromkeys(_WORD.findall(found if isinstance(found, bytes) else b" ".join(found))):
+                        files = names.setdefault(word, [])
+                        if not files or files[-1] is not path:
+                            files.append(path)
+        return names
 
     # --- modules -----------------------------------------------------------------------------------------------
 
@@ -308,13 +355,27 @@ class Project:
         """
         key = Path(path)
         key = key.resolve() if key.exists() else Path(os.path.abspath(key))
-        if source is None and tree is None and (known := self.modules.get(key)) is not None:
+        known = self.modules.get(key)
+        if source is None and tree is None and known is not None:
             return known
         name = filename or self.display(key)
         read = read_source(name, key.read_bytes() if source is None else source)
+        if known is not None and known.filename == name:
+            if known.text == read.text:
+                return known
+            self.forget(key, read.data)
         module = Module(self, key, name, read.text, tree if tree is not None else parse(read))
         self.modules[key] = module
         return module
+
+    def forget(self, path: Path, data: bytes) -> None:
+        """A file changed: drop what was learnt, for any of it may rest on the old text."""
+        self.interpreter = None
+        self._resolved.clear()
+        self._grepped.clear()
+        self._noted.clear()
+        if "contents" in self.__dict__:
+            self.contents[path] = data
 
     def display(self, path: Path) -> str:
         """How messages name a file that the user did not name: relative to the current folder when below it."""
@@ -383,9 +444,9 @@ class Project:
 
     # --- questions about the whole project ----------------------------------------------------------------------
 
-    def modules_with(self, name: str, pattern: str, asker: Module) -> list[Module] | None:
+    def modules_with(self, name: str, usage: Usage, asker: Module) -> list[Module] | None:
         """The modules whose text matches; tests and examples only for a question that a test asks."""
-        paths = self.grep(name, pattern, asker.is_test)
+        paths = self.grep(name, usage, asker.is_test)
         if paths is None:
             return None
         return [module for path in paths if (module := self.peek(path)) is not None]

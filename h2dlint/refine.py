@@ -91,7 +91,7 @@ def _told(node: ast.expr) -> str | None:
 
 def _kinds(interp: Interpreter, node: ast.expr, several: bool, frame: Frame) -> set[DeviceKind] | None:
     """The device kinds that the other side of a comparison names; None when it names none."""
-    value = interp.expr(node, frame)
+    value = interp.near(node, frame)
     values = value.items if several and isinstance(value, Seq) and value.items is not None else (value,)
     found: set[DeviceKind] = set()
     for one in values:
@@ -208,7 +208,7 @@ def _by_type(interp: Interpreter, value: Value, kinds: ast.expr, outcome: bool, 
             return one if known == outcome else BOTTOM
         if not outcome or not isinstance(one, Unknown):
             return one
-        named = interp.expr(kinds, frame)
+        named = interp.near(kinds, frame)
         match named:
             case Ref(name="torch.Tensor"):
                 return Fact(needs=one.needs)
@@ -230,7 +230,7 @@ def _is_of(interp: Interpreter, value: Value, kinds: ast.expr, frame: Frame) -> 
         parts: list[ast.expr] = [kinds.left, kinds.right]
     else:
         parts = list(kinds.elts) if isinstance(kinds, ast.Tuple) else [kinds]
-    outcomes = [_is_of_one(interp, value, interp.expr(part, frame)) for part in parts]
+    outcomes = [_is_of_one(interp, value, interp.near(part, frame)) for part in parts]
     if True in outcomes:
         return True
     return None if None in outcomes else False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal
@@ -26,6 +27,8 @@ COLD_NAMES = (
 )  # fmt: skip
 HOT_NAMES = ("forward", "step", "__call__", "training_step", "execute_model", "decode", "generate", "run_step")
 MAX_COLD_CALLERS = 3
+RECURSION = 8_000
+"""Python frames that MAX_DEPTH nested questions and the deepest expressions take together, with room to spare."""
 
 
 def find_sites(project: Project, module: Module, *, opt_in: bool) -> list[Site]:
@@ -37,8 +40,10 @@ def find_sites(project: Project, module: Module, *, opt_in: bool) -> list[Site]:
 
 def interpreter_of(project: Project) -> Interpreter:
     """The project's interpreter; one for all its modules, so that they share what it learns."""
-    interp: Interpreter | None = getattr(project, "interpreter", None)
+    interp = project.interpreter
     if interp is None:
+        if sys.getrecursionlimit() < RECURSION:
+            sys.setrecursionlimit(RECURSION)
         rows = project.config.functions if project.config is not None else {}
         table = apis.user_table(rows) if rows else apis.builtin_table()
         interp = Interpreter(project, table)
@@ -129,7 +134,7 @@ class _Finder:
         func = self.interp.expr(call.func, frame)
         if not any(isinstance(one, Ref) and one.name.startswith("torch.") or getattr(one, "name", "") == "new_tensor" for one in alternatives(func)):
             return None
-        device = self.argument(call, "device", 99, frame)
+        device = library.near_device(self.interp, lambda: self.argument(call, "device", 99, frame))
         devices = library.devices_of(device, Dev("cpu"))
         data = self.interp.expr(call.args[0], frame) if call.args else Unknown("local")
         facts = [one for one in alternatives(data) if isinstance(one, Fact)]

@@ -34,6 +34,7 @@ class RuleContext:
     def __init__(self, module: Module, config: Config) -> None:
         self.module = module
         self.config = config
+        self._bound: dict[FunctionNode, set[str]] = {}
 
     @property
     def tree(self) -> ast.Module:
@@ -59,6 +60,47 @@ class RuleContext:
                 case _:
                     continue
         return found
+
+    @cached_property
+    def keywords(self) -> dict[str, list[ast.keyword]]:
+        """All keyword arguments of the module by their name."""
+        found: dict[str, list[ast.keyword]] = {}
+        for node in self.parents:
+            if isinstance(node, ast.keyword) and node.arg is not None:
+                found.setdefault(node.arg, []).append(node)
+        return found
+
+    @cached_property
+    def bindings(self) -> dict[str, ast.expr | None]:
+        """The names that the module's top level binds, with their value where it is an assignment."""
+        found: dict[str, ast.expr | None] = {}
+        for node in self.tree.body:
+            match node:
+                case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+                    found.update({(alias.asname or alias.name).split(".")[0]: None for alias in aliases})
+                case ast.Assign(targets=targets, value=value):
+                    found.update({target.id: value for target in targets if isinstance(target, ast.Name)})
+                case ast.AnnAssign(target=ast.Name(id=name), value=value):
+                    found[name] = value
+                case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                    found[name] = None
+                case ast.Try(body=body):
+                    for inner in body:
+                        if isinstance(inner, (ast.Import, ast.ImportFrom)):
+                            found.update({(alias.asname or alias.name).split(".")[0]: None for alias in inner.names})
+                case _:
+                    continue
+        return found
+
+    def bound_in(self, function: FunctionNode) -> set[str]:
+        """The names that a function binds: parameters and what is assigned, in nested scopes too."""
+        if function not in self._bound:
+            self._bound[function] = {
+                node.arg if isinstance(node, ast.arg) else node.id
+                for node in ast.walk(function)
+                if isinstance(node, ast.arg) or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+            }
+        return self._bound[function]
 
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
         while (parent := self.parents.get(node)) is not None:
@@ -92,11 +134,16 @@ class RuleContext:
         """The expression of exactly this span, None for another file's."""
         if span.filename != self.module.filename:
             return None
-        wanted = (span.row, span.column, span.end_row, span.end_column)
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.expr) and position(node) == wanted:
-                return node
-        return None
+        return self._expressions.get((span.row, span.column, span.end_row, span.end_column))
+
+    @cached_property
+    def _expressions(self) -> dict[tuple[int, int, int, int], ast.expr]:
+        """The expressions by position; the outermost of those that share one."""
+        found: dict[tuple[int, int, int, int], ast.expr] = {}
+        for node in self.parents:
+            if isinstance(node, ast.expr):
+                found.setdefault(position(node), node)
+        return found
 
     def text(self, node: ast.expr | ast.stmt) -> str:
         """The source of `node`, as written."""

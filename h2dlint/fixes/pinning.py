@@ -122,12 +122,16 @@ def _configured(context: RuleContext, text: str) -> Pin:
 def _flag_in_use(context: RuleContext, at: ast.AST) -> str | None:
     """The expression that this module most often gives as `pin_memory=` and that means the same at `at`."""
     counts: Counter[str] = Counter()
-    for node in ast.walk(context.tree):
-        if isinstance(node, ast.keyword) and node.arg == "pin_memory" and _means_the_same(node.value, context, at):
-            counts[ast.unparse(node.value)] += 1
+    judged: dict[tuple[str, ast.AST | None], bool] = {}
+    for keyword in context.keywords.get("pin_memory", []):
+        flag = ast.unparse(keyword.value), context.owner(keyword)
+        if flag not in judged:
+            judged[flag] = _means_the_same(keyword.value, context, at)
+        counts[flag[0]] += judged[flag]
+    counts = +counts
     for name in context.config.pin_flags:
         short = name.split(".")[-1]
-        if short in _module_names(context):
+        if short in context.bindings:
             counts[short] += 1
     return counts.most_common(1)[0][0] if counts else None
 
@@ -137,9 +141,9 @@ def _means_the_same(flag: ast.expr, context: RuleContext, at: ast.AST) -> bool:
     match flag:
         case ast.Name(id=name):
             function = context.function(at)
-            if function is not None and name in _bound_in(function):
+            if function is not None and name in context.bound_in(function):
                 return False
-            return name in _module_names(context) and _may_be_true(_module_names(context)[name])
+            return name in context.bindings and _may_be_true(context.bindings[name])
         case ast.Attribute(value=ast.Name(id="self"), attr=attr):
             owner, here = context.owner(flag), context.owner(at)
             if owner is None or owner is not here or not _has_self(context, at):
@@ -147,37 +151,15 @@ def _means_the_same(flag: ast.expr, context: RuleContext, at: ast.AST) -> bool:
             return _attribute_may_be_true(owner, attr)
         case ast.Call(func=ast.Name() | ast.Attribute() as func, args=args, keywords=keywords):
             base = dotted(func)
-            if base is None or base.split(".")[0] not in _module_names(context):
+            if base is None or base.split(".")[0] not in context.bindings:
                 return False
             inner = [*args, *(keyword.value for keyword in keywords)]
             return all(isinstance(arg, ast.Constant) or _means_the_same(arg, context, at) for arg in inner)
         case ast.Attribute():
             base = dotted(flag)
-            return base is not None and base.split(".")[0] in _module_names(context)
+            return base is not None and base.split(".")[0] in context.bindings
         case _:
             return False
-
-
-def _module_names(context: RuleContext) -> dict[str, ast.expr | None]:
-    """The names that the module's top level binds, with their value where it is an assignment."""
-    found: dict[str, ast.expr | None] = {}
-    for node in context.tree.body:
-        match node:
-            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
-                found.update({(alias.asname or alias.name).split(".")[0]: None for alias in aliases})
-            case ast.Assign(targets=targets, value=value):
-                found.update({target.id: value for target in targets if isinstance(target, ast.Name)})
-            case ast.AnnAssign(target=ast.Name(id=name), value=value):
-                found[name] = value
-            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
-                found[name] = None
-            case ast.Try(body=body):
-                for inner in body:
-                    if isinstance(inner, (ast.Import, ast.ImportFrom)):
-                        found.update({(alias.asname or alias.name).split(".")[0]: None for alias in inner.names})
-            case _:
-                continue
-    return found
 
 
 def _may_be_true(value: ast.expr | None) -> bool:
@@ -230,8 +212,3 @@ def _is_self(target: ast.expr, attr: str) -> bool:
 def _has_self(context: RuleContext, at: ast.AST) -> bool:
     function = context.function(at)
     return function is not None and any(arg.arg == "self" for arg in function.args.args)
-
-
-def _bound_in(function: ast.AST) -> set[str]:
-    stored = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    return stored | {n.arg for n in ast.walk(function) if isinstance(n, ast.arg)}

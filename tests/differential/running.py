@@ -1,0 +1,179 @@
+"""Runs every function of a module before and after its fixes and tells where they differ.
+
+On a host without a GPU both run as they are; a second time both run against the GPU of `fake_gpu`.
+"""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from fake_gpu import DEVICE, fake_gpu
+
+import h2dlint
+from h2dlint.config import Config, Selection
+
+ALL_RULES = Config(selections=(Selection(select=("HTD1", "HTD2", "HTD3")),), include_cold=True, include_small=True)
+ARGUMENTS = ((0, True), (2, True), (3, False))
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A function that does something else after its fix."""
+
+    name: str
+    before: str
+    after: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.what}\n--- before\n{self.before}\n--- after\n{self.after}"
+
+
+def fix(text: str, unsafe: bool, filename: str) -> h2dlint.engine.FixResult:
+    return h2dlint.fix_source(text, filename=filename, unsafe=unsafe, config=ALL_RULES)
+
+
+def differences(before: str, after: str, unsafe: bool) -> Iterator[Difference]:
+    """Where the functions f0, f1, ... of both texts do not agree; those with equal text are not run."""
+    old, new = _functions(before), _functions(after)
+    for name in old:
+        if old[name] == new[name]:
+            continue
+        for has_gpu in (False, True):
+            if what := _compare(before, after, name, has_gpu, unsafe):
+                yield Difference(name, old[name], new[name], what)
+                break
+
+
+def _compare(before: str, after: str, name: str, has_gpu: bool, unsafe: bool) -> str:
+    modules = [_load(text, has_gpu) for text in (before, after)]
+    for arguments in ARGUMENTS:
+        was, now = (_run(module, name, arguments, has_gpu, eager=unsafe) for module in modules)
+        # Without a GPU "cuda" raises either way, though perhaps not with the same words.
+        if not has_gpu and "cuda'" in before and isinstance(was.result, Failure) and isinstance(now.result, Failure):
+            if name in before and _asks_for_cuda(before, name):
+                continue
+        place = f"{name}{arguments} {'on the fake GPU' if has_gpu else 'without a GPU'}"
+        if what := differs(was.result, now.result):
+            return f"{place}: {what}"
+        if was.seen != now.seen:
+            return f"{place}: side effects {was.seen} became {now.seen}"
+        if now.races and not was.races and not unsafe:
+            return f"{place}: the fix brought a race"
+    return ""
+
+
+@dataclass(frozen=True)
+class Run:
+    result: object
+    seen: list[str]
+    races: int = 0
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An exception that came out of a function."""
+
+    kind: type[BaseException]
+
+
+def _load(text: str, has_gpu: bool) -> dict[str, Any]:
+    scope: dict[str, Any] = {"__name__": "case"}
+    code = compile(text, "case.py", "exec")
+    if has_gpu:
+        with fake_gpu():
+            exec(code, scope)
+    else:
+        exec(code, scope)
+    return scope
+
+
+def _run(scope: dict[str, Any], name: str, arguments: tuple[int, bool], has_gpu: bool, eager: bool) -> Run:
+    scope["SEEN"].clear()
+    number, flag = arguments
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if has_gpu:
+            with fake_gpu(eager) as gpu:
+                result = _call(scope[name], number, DEVICE, flag)
+            races = gpu.races
+        else:
+            result, races = _call(scope[name], number, DEVICE, flag), 0
+        return Run(_with_gradients(result), list(scope["SEEN"]), races)
+
+
+def _call(function: Any, *arguments: object) -> object:
+    try:
+        return function(*arguments)
+    except Exception as error:
+        return Failure(type(error))
+
+
+def _with_gradients(result: object) -> object:
+    """The result, and what flows back to the leaves of each part of it that asks for a gradient."""
+    leaves: list[Any] = []
+    for tensor in _tensors(result):
+        if tensor.grad_fn is None or not tensor.is_floating_point():
+            continue
+        found = sorted(_leaves(tensor.grad_fn, set()), key=lambda leaf: (leaf.shape, leaf.sum().item()))
+        weights = torch.arange(1, 1 + tensor.numel(), dtype=tensor.dtype).reshape(tensor.shape)
+        try:
+            leaves.append(list(torch.autograd.grad(tensor, found, weights, retain_graph=True, allow_unused=True)))
+        except RuntimeError as error:
+            leaves.append(Failure(type(error)))
+    return [result, leaves]
+
+
+def _leaves(node: Any, visited: set[int]) -> Iterator[torch.Tensor]:
+    if node is None or id(node) in visited:
+        return
+    visited.add(id(node))
+    if hasattr(node, "variable"):
+        yield node.variable
+    for following, _ in node.next_functions:
+        yield from _leaves(following, visited)
+
+
+def _tensors(value: object) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors(item)
+
+
+def differs(one: object, two: object) -> str:
+    """How two results differ; empty where they are alike in type, values, shape, dtype, strides and need of grad."""
+    if type(one) is not type(two):
+        return f"{one!r} became {two!r}"
+    if isinstance(one, torch.Tensor) and isinstance(two, torch.Tensor):
+        for aspect in ("shape", "dtype", "requires_grad", "is_leaf"):
+            if getattr(one, aspect) != getattr(two, aspect):
+                return f"{aspect} {getattr(one, aspect)} became {getattr(two, aspect)}"
+        if _strides(one) != _strides(two):
+            return f"strides {one.stride()} became {two.stride()}"
+        return "" if torch.equal(one, two) else f"{one} became {two}"
+    if isinstance(one, (list, tuple)) and isinstance(two, (list, tuple)):
+        if len(one) != len(two):
+            return f"{one} became {two}"
+        return next((what for pair in zip(one, two) if (what := differs(*pair))), "")
+    return "" if one == two else f"{one!r} became {two!r}"
+
+
+def _strides(tensor: torch.Tensor) -> list[int]:
+    """The strides that can be told apart: those of dimensions with more than one element, of tensors with any."""
+    return [s for s, n in zip(tensor.stride(), tensor.shape) if n > 1] if tensor.numel() else []
+
+
+def _functions(text: str) -> dict[str, str]:
+    nodes = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
+    return {node.name: ast.get_source_segment(text, node) or "" for node in nodes if node.name[1:].isdigit()}
+
+
+def _asks_for_cuda(text: str, name: str) -> bool:
+    return "cuda" in _functions(text)[name].replace("cuda.is_available", "").replace("cuda.synchronize", "")
