@@ -143,7 +143,7 @@ def _judge_download(operation: str, source: Fact, destination: Fact, non_blockin
     if destination.memory == "pageable":
         reason = "the destination is pageable: the calling thread waits until the data has arrived"
         return Verdict("blocks", "d2h", reason, host="destination", fault="pageable")
-    gather = _find_gather(destination, source, allocated=False)
+    gather = _find_gather(destination, source, allocated=False, download=True)
     if gather == "unknown":
         return _unknown("d2h", "the layout of the two ends is not known", destination.needs)
     if gather != "none":
@@ -216,14 +216,15 @@ def _take_far_end_for_gpu(source: Fact, destination: Fact) -> tuple[Fact, Fact]:
             return source, destination
 
 
-def _find_gather(near: Fact, far: Fact, *, allocated: bool) -> Gather:
+def _find_gather(near: Fact, far: Fact, *, allocated: bool, download: bool = False) -> Gather:
     """Why the kernel needs a contiguous temporary of the host's end `near`; "none" where that end itself will do.
 
-    `allocated` says that the call makes the far end, with the strides of the near one where those are dense.
+    `allocated` says that the call makes the far end, with the strides of the near one where those are dense. In a
+    `download` a source that is repeated is repeated on the GPU.
     """
     match near.layout:
         case "contiguous":
-            return "broadcast" if not allocated and _is_repeated(near.shape, far.shape) else "none"
+            return "broadcast" if not (allocated or download) and _is_repeated(near.shape, far.shape) else "none"
         case "permuted":
             if _has_other_dtype(near, far):
                 return "permuted"

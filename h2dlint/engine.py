@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 _Task = Callable[["Engine", str, bool], "tuple[list[Any], list[Problem]]"]
 
 STDIN = "<stdin>"
+RACE_CODES = ("HTD201", "HTD202")
 MAX_ROUNDS = 100
 # Below this many files a process pool costs more than it gives: each process learns the project anew.
 FILES_PER_PROCESS = 60
@@ -176,7 +177,7 @@ class Engine:
         tree = parse(source)
         if not any(word in source.data for word in OPT_IN_WORDS):
             return []
-        return self._find_sites(source, tree, config, opt_in=True)[1]
+        return self._find_sites(source, tree, config, opt_in=True, races=True)[1]
 
     def fix(self, source: Source, unsafe: bool, config: Config | None = None) -> Outcome:
         """Apply the fixes, round after round until none is left. Raises SourceError."""
@@ -204,14 +205,19 @@ class Engine:
             if kept:
                 outcome.source = splice(outcome.source, _edits(kept))
                 outcome.mended += kept
-        outcome.findings = self.lint(outcome.source, config=config)
+        if config.report_unused_noqa:
+            outcome.findings = self.lint(outcome.source, config=config)
+        else:
+            outcome.findings = [one for one in lint(outcome.source) if config.is_selected(one.code)]
         return outcome
 
     def _check(self, source: Source, tree: ast.Module, config: Config) -> list[Finding]:
         from h2dlint.rules import RuleContext, load
 
         rules = load()
-        module, sites = self._find_sites(source, tree, config, opt_in=config.wants_opt_in(rules))
+        module, sites = self._find_sites(
+            source, tree, config, opt_in=config.wants_opt_in(rules), races=any(map(config.is_selected, RACE_CODES))
+        )
         context = RuleContext(module, config)
         absolute = os.path.abspath(source.filename)
         findings = []
@@ -224,8 +230,11 @@ class Engine:
                     findings.append(_finish(finding, source.filename, tree, site, config))
         return findings
 
-    def _find_sites(self, source: Source, tree: ast.Module, config: Config, opt_in: bool) -> tuple[Any, list[Site]]:
+    def _find_sites(
+        self, source: Source, tree: ast.Module, config: Config, opt_in: bool, races: bool
+    ) -> tuple[Any, list[Site]]:
         from h2dlint.project import Project
+        from h2dlint.races import find_races
         from h2dlint.sites import find_sites
 
         path = Path(os.path.abspath(source.filename))
@@ -235,7 +244,8 @@ class Engine:
             self._projects[key] = Project(root, config)
         project = self._projects[key]
         module = project.load(source.filename, source=source.data, tree=tree, filename=source.filename)
-        return module, find_sites(project, module, opt_in=opt_in)
+        sites = find_sites(project, module, opt_in=opt_in)
+        return module, find_races(project, module, sites) if races else sites
 
 
 def run_paths(

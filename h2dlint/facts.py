@@ -117,8 +117,8 @@ class Interpreter:
         finally:
             self.shallow = False
 
-    def query(self, key: Hashable, compute: Callable[[], Value]) -> Value:
-        """`compute()`, once for each key; a fixed point where it depends on itself."""
+    def query(self, key: Hashable, compute: Callable[[], Value], seed: Value = BOTTOM) -> Value:
+        """`compute()`, once for each key; a fixed point where it depends on itself, starting from `seed`."""
         if self.shallow:
             key = ("near", key)
         known = self.memo.get(key)
@@ -140,6 +140,7 @@ class Interpreter:
             self.low = -1
             return Unknown("runtime")
         question = self.open_questions[key] = _Question(depth)
+        question.value = seed
         outer, self.low = self.low, NOWHERE
         mark = len(self.pending_order)
         try:
@@ -201,7 +202,11 @@ class Interpreter:
 
     def define(self, definition: Def, frame: Frame) -> Value:
         """The value of a definition in a frame."""
-        return self.query((definition, frame), lambda: self._define(definition, frame))
+        key = (definition, frame)
+        if isinstance(definition, Loop) and (("near", key) if self.shallow else key) not in self.memo:
+            # what enters the loop is known before its turns are looked at
+            return self.query(key, lambda: self._define(definition, frame), self.define(definition.options[0], frame))
+        return self.query(key, lambda: self._define(definition, frame))
 
     def _define(self, definition: Def, frame: Frame) -> Value:
         match definition:
@@ -263,9 +268,9 @@ class Interpreter:
 
     def filled(self, before: Value, fill: Fill, frame: Frame) -> Value:
         """A container after a value was put in."""
-        put = self.put_value(fill, frame)
         if fill.call is None and any(isinstance(one, (Fact, Leaves)) for one in alternatives(before)):
             return before  # an element of a tensor was written: its memory stays
+        put = self.put_value(fill, frame)
         kept = [one for one in alternatives(before) if not isinstance(one, Const)]
         return self.deepen(kept, fill.keys, put, frame)
 
@@ -299,7 +304,7 @@ class Interpreter:
         """`kept` after `kept[key][...] = put`. A method's container merges with what was there."""
         if not keys:
             return join([*kept, put]) if isinstance(put, (Seq, Map, Alts)) else join(kept)
-        key = self.expr(keys[0], frame)
+        key = self.near(keys[0], frame)
         inner = put
         if len(keys) > 1:
             old = [one for value in kept for one in alternatives(self.subscript_value(value, key))]
@@ -580,8 +585,9 @@ class Interpreter:
                 modules[derived.module] = None
             return [one for module in modules for one in module.calls(name)]
         calls = self.project.calls_of(name, scope.module)
-        if calls is None and name in scope.module.scope.flow.final and name.startswith("_"):
-            return scope.module.calls(name)
+        if calls is None and scope.owner is not None:
+            # a common name: only a file that speaks of the class or a base of it can call the method of such an object
+            return self.project.calls_near(name, [one.name for one in self.classes(scope.owner)], scope.module)
         return calls
 
     def matches(self, caller: Scope, call: ast.Call, target: Scope) -> tuple[Args, Value | None] | None | bool:
@@ -592,9 +598,9 @@ class Interpreter:
         args = make_args(call, frame)
         if is_partial:
             args = Args(args.positional[1:], args.keywords, True)
-        value = self.expr(callee, frame)
-        unsure = False
-        for one in alternatives(value):
+        if isinstance(callee, ast.Attribute) and target.owner is not None and target.name != "__init__":
+            return self.matches_method(self.expr(callee.value, frame), args, target)
+        for one in alternatives(self.expr(callee, frame)):
             match one:
                 case Func(scope=scope, bound=bound) if scope is target:
                     return args, bound
@@ -602,9 +608,30 @@ class Interpreter:
                     return args, Inst(scope)
                 case Partial(func=Func(scope=scope, bound=bound), args=first) if scope is target:
                     return first.plus(args), bound
+        return False
+
+    def matches_method(self, receiver: Value, args: Args, target: Scope) -> tuple[Args, Value | None] | None | bool:
+        """How `receiver.name(...)` enters the method `target`, if it does."""
+        owner = target.owner
+        assert owner is not None
+        unsure = False
+        for one in alternatives(receiver):
+            match one:
+                case Inst(scope=scope, made=made):
+                    if self.find_method(scope, target.name) is target:
+                        return args, one
+                    if made is None and scope in self.classes(owner):
+                        return args, Inst(owner)
+                case Cls(scope=scope) | Super(scope=scope):
+                    if self.find_method(scope, target.name) is target or isinstance(one, Super) and owner in self.classes(scope):
+                        if isinstance(one, Super):
+                            return args, one.obj
+                        if method_kind(target) == "instance":
+                            return Args(args.positional[1:], args.keywords, args.open), Inst(scope)
+                        return args, one
                 case Unknown():
                     unsure = True
-        if not unsure or not isinstance(callee, ast.Attribute) or target.owner is None:
+        if not unsure:
             return False
         # the receiver is unknown: the name alone decides when only one class has such a method
         return (args, None) if self.is_unique_method(target) else None
@@ -811,7 +838,7 @@ class Interpreter:
     def stored(self, inst: Inst, attr: str, classes: list[Scope]) -> list[Value]:
         """What the methods of these classes store in `self.attr`, and what their bodies assign."""
         found: list[Value] = []
-        fills: list[Value] = []
+        pending: list[tuple[Fill, Frame]] = []
         for cls in classes:
             for method in cls.module.stores(attr):
                 if enclosing_class(method) is not cls:
@@ -825,19 +852,19 @@ class Interpreter:
                     if store.fill:
                         fill = store.definition
                         assert isinstance(fill, Fill)
-                        fills.append(self.deepen([], fill.keys, self.put_value(fill, frame), frame))
+                        pending.append((fill, frame))
                     else:
                         found.append(self.define(store.definition, frame))
             found += self.registered(inst, attr, cls)
             body = cls.flow.final.get(attr)
             if body is not None and not isinstance(body, Free) and not self.is_record(cls):
                 found.append(self.define(body, self.open_frame(cls)))
-        if fills:
-            containers = [one for value in found for one in alternatives(value) if isinstance(one, (Seq, Map))]
-            if any(isinstance(one, Seq) for one in containers):
-                fills = [Seq(one.kind, None, fill.element()) if isinstance(fill, Map) else fill for fill in fills for one in containers if isinstance(one, Seq)]
-            elif any(isinstance(one, Fact) for value in found for one in alternatives(value)):
-                fills = []
+        if any(isinstance(one, Fact) for value in found for one in alternatives(value)):
+            return found  # elements of a tensor were written
+        fills = [self.deepen([], fill.keys, self.put_value(fill, frame), frame) for fill, frame in pending]
+        sequence = next((one for value in found for one in alternatives(value) if isinstance(one, Seq)), None)
+        if sequence is not None:
+            fills = [Seq(sequence.kind, None, fill.element()) if isinstance(fill, Map) else fill for fill in fills]
         return found + fills
 
     def registered(self, inst: Inst, attr: str, cls: Scope) -> list[Value]:
@@ -1072,8 +1099,9 @@ class Interpreter:
             case ast.Dict():
                 return self.dict_display(node, frame)
             case ast.BinOp():
-                left, right = self.expr(node.left, frame), self.expr(node.right, frame)
-                return operators.binary(self, left, node.op, right, node, frame)
+                left = self.expr(node.left, frame)
+                settled = library.settled(left)
+                return operators.binary(self, left, node.op, left if settled else self.expr(node.right, frame), node, frame)
             case ast.UnaryOp():
                 return operators.unary(self, node, frame)
             case ast.Compare():
@@ -1309,7 +1337,7 @@ class Interpreter:
         if isinstance(node.func, ast.Attribute) and node.func.attr in ("cpu", "cuda", "to") and not self.shallow:
             # where a copy leads is known whatever it copies; only what is known near by can make it a no-op
             known = self.near(node.func.value, frame)
-            if isinstance(known, Unknown) and (node.func.attr != "to" or library.target_of(self, args).devices):
+            if isinstance(known, Unknown) and (node.func.attr != "to" or library.target_of(self, args).devices is not None):
                 return library.call(self, Method(known, node.func.attr), args, node, frame)
         func = self.expr(node.func, frame)
         return each(func, lambda one: self.apply(one, args, node, frame))
@@ -1356,7 +1384,7 @@ class Interpreter:
     def call_function(self, func: Func, args: Args, node: ast.AST, frame: Frame) -> Value:
         scope = func.scope
         if frame.depth >= MAX_FRAMES or self.shallow or self.is_nested(scope, frame):
-            return Unknown("project")
+            return Unknown("project", flaglike=says_pin(scope.name))
         closure = func.closure
         if closure is None and scope.parent is not None:
             closure = self.open_frame(scope.parent)
@@ -1448,6 +1476,8 @@ def truth_of(value: Value) -> bool | None:
     match value:
         case Const(value=constant):
             return bool(constant)
+        case Unknown(flaglike=True):
+            return True
         case Flag() | Func() | Cls() | Inst() | Mod() | Ref() | Dev() | LibObject():
             return True
         case Seq(items=items) if items is not None:

@@ -201,7 +201,7 @@ def apply(interp: Interpreter, row: Row, args: Args, receiver: Value | None, nod
         case "new":
             return packaged(row, make_new(ops, node, frame), ops)
         case "like":
-            return each_tensor(ops.first, lambda one: make_like(ops, one, node, frame))
+            return each_tensor(ops.first, lambda one: make_like(ops, one, node, frame), unknown=True)
         case "wrap":
             return make_wrap(ops, node, frame)
         case "join":
@@ -333,7 +333,7 @@ def devices_of(value: Value | None, default: Dev) -> list[Dev]:
     if len(found) > 1 and any(isinstance(one, Unknown) for one in alternatives(value)):
         # one caller's device is known, another's is not: nothing is sure
         found = [Dev("unknown")]
-    return list(dict.fromkeys(found)) or [default]
+    return list(dict.fromkeys(found))
 
 
 def pinned_by(value: Value | None) -> Memory:
@@ -402,6 +402,8 @@ def _shape_by_row(ops: Operands, node: ast.expr) -> Shape | None:
         case "size":
             values = ops.rest(star) if star else list(spread(ops.get("size") or ops.get("shape") or Unknown("local", REST)))
             sizes = sizes_of(values, ops)
+            if row.params[1:] and row.params[1] in ("stride", "physical_layout"):
+                return None
             if sizes is None:
                 return PACKED
             return shapes.packed(sizes)
@@ -503,6 +505,10 @@ def make_wrap(ops: Operands, node: ast.expr, frame: Frame) -> Value:
                     return fresh(ops, node, frame, inner.device, "pageable", shapes.same_layout(inner.shape), "op", dtype=dtype)
                 if row.copies == "always":
                     return fresh(ops, node, frame, "cpu", "pageable", shapes.same_layout(inner.shape), "new", dtype=dtype)
+                if row.copies == "maybe" and (inner.layout != "contiguous" or row.name != "numpy.ascontiguousarray"):
+                    packed = PACKED if row.name == "numpy.ascontiguousarray" else None
+                    mem: Memory = "pageable" if inner.memory == "pageable" or inner.layout != "unknown" and packed else "unknown"
+                    return fresh(ops, node, frame, "cpu", mem, packed, "op", dtype=dtype or inner.dtype)
                 if dtype is not None:
                     shared = replace(shared, dtype=dtype)
                 if inner.array and not array and inner.origin is not None and inner.memory == "pageable":
@@ -560,6 +566,12 @@ def tensor_device(values: list[Value]) -> tuple[DeviceKind, bool, list[Fact]]:
     return "unknown", False, facts
 
 
+def settled(value: Value) -> bool:
+    """Whether the device of an operation's result follows from this operand alone: the others must be beside it."""
+    ones = alternatives(value)
+    return bool(ones) and all(isinstance(one, Fact) and (one.device == "gpu" or one.device == "cpu" and one.rank != 0) for one in ones)
+
+
 def make_join(ops: Operands, node: ast.expr, frame: Frame) -> Value:
     pieces = ops.first
     values: list[Value] = []
@@ -600,8 +612,8 @@ def join_shape(ops: Operands, facts: list[Fact]) -> Shape:
 
 
 def make_op(ops: Operands, node: ast.expr, frame: Frame) -> Value:
-    values = ops.all()
     first = ops.first
+    values = [first] if settled(first) or ops.row.returns == "array" else ops.all()
     if ops.row.returns == "array":
         return fresh(ops, node, frame, "cpu", "pageable", op_shape(ops, [one for one in alternatives(first) if isinstance(one, Fact)]), "op", dtype=op_dtype(ops, first))
     found: list[Value] = []
@@ -630,6 +642,11 @@ def op_shape(ops: Operands, firsts: list[Fact]) -> Shape | None:
     """Results of operations are new memory; their rank where the row tells it, never a gap."""
     first = firsts[0] if firsts else None
     rank = None if first is None else first.rank
+    if ops.row.layout == "unknown" or (first is not None and first.layout == "broadcast" and ops.row.layout == "keeps"):
+        return None
+    if first is not None and first.layout == "permuted" and ops.row.layout == "keeps":
+        # TensorIterator gives the result the order of its first operand (aten/src/ATen/TensorIterator.cpp, allocate_or_resize_outputs)
+        return first.shape if ops.row.rank in ("same", "broadcast") else None
     match ops.row.rank:
         case "same" if rank is not None and first is not None and first.shape is not None:
             sizes = [dim.size for dim in first.shape.dims] if ops.row.shape == "same" else [None] * rank
@@ -958,9 +975,9 @@ def to_cpu(ops: Operands, fact: Fact, node: ast.expr, frame: Frame, non_blocking
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a `.to(...)` asks for. `devices` is empty for a change of dtype alone."""
+    """What a `.to(...)` asks for. `devices` is None for a change of dtype alone, empty where no value gets there."""
 
-    devices: tuple[Dev, ...]
+    devices: tuple[Dev, ...] | None
     dtype: str | None
     non_blocking: Value | None
     changes_dtype: bool
@@ -972,7 +989,7 @@ def target_of(interp: Interpreter, args: Args) -> Target:
     given, _ = interp.expand(args)
     values = [near_device(interp, one) or BOTTOM for one in given]
     keywords = {name: near_device(interp, lambda arg=arg: interp.argument(arg)) or BOTTOM for name, arg in args.keywords}  # type: ignore[misc]
-    devices: list[Dev] = []
+    devices: list[Dev] | None = None
     dtype: str | None = None
     changes = "dtype" in keywords and not is_none(keywords["dtype"])
     non_blocking = keywords.get("non_blocking")
@@ -1003,7 +1020,7 @@ def target_of(interp: Interpreter, args: Args) -> Target:
         devices, changes = devices_of(keywords["other"], Dev("unknown")), True
     if "dtype" in keywords:
         dtype = dtype_of(keywords["dtype"])
-    return Target(tuple(devices), dtype, non_blocking, changes)
+    return Target(None if devices is None else tuple(devices), dtype, non_blocking, changes)
 
 
 def is_none(value: Value) -> bool:
@@ -1022,7 +1039,7 @@ def is_dtype(value: Value, node: ast.expr | None) -> bool:
 
 def move_to(ops: Operands, fact: Fact, node: ast.expr, frame: Frame) -> Value:
     target = target_of(ops.interp, ops.args)
-    if not target.devices:
+    if target.devices is None:
         return cast_to(ops, fact, target.dtype, node, frame)
     non_blocking = truth(target.non_blocking)
     found: list[Value] = []

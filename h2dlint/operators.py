@@ -88,6 +88,9 @@ def computed(interp: Interpreter, device: str, assumed: bool, facts: list[Fact],
     ranks = [fact.rank for fact in facts]
     known = max((rank for rank in ranks if rank is not None), default=0)
     shape = shapes.packed([None] * known) if known and None not in ranks else shapes.PACKED
+    first = facts[0].shape if facts else None
+    if first is not None and first.layout == "permuted" and first.rank == known:
+        shape = first  # TensorIterator gives the result the order of its first operand
     array = all(fact.array for fact in facts)
     memory = "unknown" if device == "gpu" else "pageable"
     step = interp.step(frame, node, f"the result of {text[:70]} is new {'memory on the GPU' if device == 'gpu' else 'pageable memory'}")
@@ -115,10 +118,16 @@ def unary(interp: Interpreter, node: ast.UnaryOp, frame: Frame) -> Value:
 
 def compare(interp: Interpreter, node: ast.Compare, frame: Frame) -> Value:
     """A comparison: of tensors a new bool tensor, of constants a bool."""
+    from h2dlint import library
+
     if len(node.ops) != 1:
         return Unknown("local")
     op = node.ops[0]
-    left, right = interp.expr(node.left, frame), interp.expr(node.comparators[0], frame)
+    left = interp.expr(node.left, frame)
+    if library.settled(left) and not isinstance(op, (ast.Is, ast.IsNot, ast.In, ast.NotIn)):
+        right = left
+    else:
+        right = interp.expr(node.comparators[0], frame)
     if not isinstance(op, (ast.Is, ast.IsNot, ast.In, ast.NotIn)):
         if any(isinstance(one, (Fact, Leaves)) for value in (left, right) for one in alternatives(value)):
             result = binary(interp, left, ast.Add(), right, node, frame)

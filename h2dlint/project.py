@@ -458,6 +458,15 @@ class Project:
             return None
         return [one for module in modules for one in module.calls(name)]
 
+    def calls_near(self, name: str, others: list[str], asker: Module) -> list[tuple[Scope, ast.Call]] | None:
+        """The calls of `name` in files that mention one of `others`; None when those are too many as well."""
+        paths = [path for path in self._scan(name, CALLED) if asker.is_test or not is_test_path(path, self.root)]
+        needles = [one.encode() for one in others]
+        paths = [path for path in paths if any(needle in self.contents.get(path, b"") for needle in needles)]
+        if len(paths) > MAX_FILES_A_NAME:
+            return None
+        return [one for path in paths if (module := self.peek(path)) is not None for one in module.calls(name)]
+
     def stores_of(self, attr: str, asker: Module) -> list[tuple[Scope, Store]] | None:
         """Every `something.attr = ...`; None when the name is too common."""
         modules = self.modules_with(attr, STORED, asker)

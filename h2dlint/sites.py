@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal
 
@@ -100,10 +101,10 @@ class _Finder:
             target = library.target_of(self.interp, args)
             flag = target.non_blocking
             devices = target.devices
-            if not devices:
+            if devices is None:
                 verdict = Verdict("unknown", "unknown", "only the dtype changes, nothing moves")
                 return None if self.opt_in and flag is None else self.site(scope, call, "to", verdict, facts, [], truth(flag))
-            ends = [Fact(device.kind, assumed=device.assumed, dtype=target.dtype) for device in devices]
+            ends = [Fact(device.kind, assumed=device.assumed, dtype=target.dtype) for device in devices] or [Fact()]
         else:
             flag = self.argument(call, "non_blocking", 1, frame)
             ends = [Fact("gpu")]
@@ -220,6 +221,10 @@ class _Finder:
                     facts.append(Fact(needs="runtime"))
         if not facts:
             return None if other else [Fact(needs="runtime")]
+        kinds = {fact.device for fact in facts}
+        if "gpu" in kinds and kinds <= {"gpu", "unknown"}:
+            # all that is known of it is on the GPU: no code keeps host and device tensors in one variable without a test
+            facts = [replace(fact, assumed=True) if "unknown" in kinds else fact for fact in facts if fact.device == "gpu"]
         return facts
 
     def argument(self, call: ast.Call, name: str, position: int, frame: Frame) -> Value | None:

@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from h2dlint import facts, rules, values
 from h2dlint.rules import Rule
@@ -21,7 +22,7 @@ from scripts.copy_table import render_table
 
 ROOT = Path(__file__).parent.parent
 RULE_PAGES = ROOT / "docs" / "rules"
-PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("architecture", "copy-model")))
+PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("architecture", "copy-model", "fixes")))
 _PART = re.compile(r"(<!-- begin (?P<name>[\w-]+) -->\n).*?(<!-- end (?P=name) -->)", re.DOTALL)
 
 
@@ -67,7 +68,7 @@ def list_rules() -> str:
     lines = ["| code | name | finds | default |", "|---|---|---|---|"]
     for rule in rules.load().values():
         code = f"[{rule.code}](docs/rules/{rule.code}.md)"
-        lines.append(f"| {code} | {rule.name} | {rule.summary.rstrip('.')} | {'on' if rule.default else 'off'} |")
+        lines.append(_join_cells(code, rule.name, rule.summary.rstrip("."), "on" if rule.default else "off"))
     return "\n".join(lines)
 
 
@@ -88,14 +89,41 @@ def list_bounds() -> str:
 
 def describe_loop() -> str:
     """The measured serving loop, in words."""
-    data = json.loads((ROOT / "benchmarks" / "gpu" / "serving_loop_h200.json").read_text(encoding="utf-8"))
+    data = read_data("serving_loop")
     before, after = (sorted(data[name]["host_ms"])[len(data[name]["host_ms"]) // 2] for name in ("before", "after"))
-    machine = data["machine"]
     return (
         f"In a loop with {data['step_ms']:g} ms of GPU work a step, two such copies held the host for {before:.2f} ms "
-        f"of every step; after the fixes it was {after:.2f} ms ({machine['card']}, driver {machine['driver']}, PyTorch "
-        f"{machine['torch']}, {machine['date']})."
+        f"of every step; after the fixes it was {after:.2f} ms ({name_machine(data)})."
     )
+
+
+def tabulate_costs(row_bytes: int = 4096, counts: Sequence[int] = (1, 3, 4, 8, 16, 64, 256, 1024)) -> str:
+    """What each way to upload padded rows costs the host."""
+    data = read_data("fix_costs")
+    table = {row["rows"]: row["ways"] for row in data["rows"] if row["row_bytes"] == row_bytes}
+    lines = [
+        f"Microseconds of host time to upload rows of {row_bytes:,} bytes from a padded pinned buffer, the stream idle "
+        f"({name_machine(data)}).",
+        "",
+        _join_cells("way", *(f"{count:,} row{'s' * (count > 1)}" for count in counts)),
+        f"|---|{'---:|' * len(counts)}",
+    ]
+    for way in next(iter(table.values())):
+        lines.append(_join_cells(way, *(f"{round(table[count][way]['host']):,}" for count in counts)))
+    return "\n".join(lines)
+
+
+def _join_cells(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def read_data(name: str) -> Any:
+    return json.loads((ROOT / "benchmarks" / "gpu" / f"{name}_h200.json").read_text(encoding="utf-8"))
+
+
+def name_machine(data: Any) -> str:
+    machine = data["machine"]
+    return f"{machine['card']}, driver {machine['driver']}, PyTorch {machine['torch']}, {machine['date']}"
 
 
 PARTS: dict[str, Callable[[], str]] = {
@@ -106,6 +134,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "loop": describe_loop,
     "rules": list_rules,
     "bounds": list_bounds,
+    "costs": tabulate_costs,
     "measured": render_table,
 }
 

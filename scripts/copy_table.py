@@ -65,11 +65,11 @@ UPLOADS = (
 
 DOWNLOADS = (
     Row(
-        "`gpu.to(\"cpu\")` of a permuted tensor that has gaps, is repeated, or changes its dtype",
+        '`gpu.to("cpu")` of a permuted tensor that has gaps, is repeated, or changes its dtype',
         f"download ({_BOTH}, float|{_PERMUTED}, float16: to)",
         True,
     ),
-    Row("any other `gpu.to(\"cpu\")`: PyTorch makes a pinned result", "download (?!into).*: to$", False),
+    Row('any other `gpu.to("cpu")`: PyTorch makes a pinned result', "download (?!into).*: to$", False),
     Row("`copy_` into pageable memory, whatever the layout and the dtype", "download into pageable", True),
     Row(
         "`copy_` into pinned memory in one packed stretch, from any layout and dtype",

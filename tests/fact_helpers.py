@@ -139,11 +139,9 @@ def matches(value: Value, claim: Claim) -> bool:
             return matches(fact, claim)
         case Const(value=None):
             return "none" in claim.words
-        case Unknown():
-            return not claim.words
         case Fact():
             return "none" not in claim.words and fits(value, claim)
-    return False
+    return not claim.words
 
 
 def fits(fact: Fact, claim: Claim) -> bool:

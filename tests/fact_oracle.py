@@ -117,6 +117,8 @@ def observe(mode: PretendGpu, value: Any) -> Claim | None:
 
 def layout_of(tensor: torch.Tensor) -> str:
     long = [(size, stride) for size, stride in zip(tensor.shape, tensor.stride()) if size != 1]
+    if tensor.numel() == 0:
+        return "contiguous"
     if any(stride == 0 for _, stride in long):
         return "broadcast"
     expected = 1
@@ -200,8 +202,12 @@ def recorder(folders: list[Path]) -> Iterator[Seen]:
     finally:
         torch.cuda.is_available = available
         sys.meta_path.remove(finder)
-        for name in set(sys.modules) - before:
-            origin = getattr(sys.modules[name], "__file__", None)
-            paths = list(getattr(sys.modules[name], "__path__", []))
-            if any(Path(one).is_relative_to(folder) for one in [*([origin] if origin else []), *paths] for folder in folders):
-                del sys.modules[name]
+        for name in [name for name in sys.modules if name not in before and comes_from(sys.modules[name], folders)]:
+            del sys.modules[name]
+
+
+def comes_from(module: Any, folders: list[Path]) -> bool:
+    """Whether a module was imported from one of the folders."""
+    origin = getattr(module, "__file__", None)
+    paths = [*([origin] if origin else []), *getattr(module, "__path__", [])]
+    return any(Path(one).is_relative_to(folder) for one in paths for folder in folders)

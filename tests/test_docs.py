@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -98,8 +100,8 @@ def test_a_failed_run_is_not_documented() -> None:
 # --- the measured table ------------------------------------------------------------------------------------------
 
 
-def read_cases() -> list[dict[str, object]]:
-    cases: list[dict[str, object]] = json.loads(copy_table.DATA.read_text(encoding="utf-8"))["cases"]
+def read_cases() -> list[dict[str, Any]]:
+    cases: list[dict[str, Any]] = json.loads(copy_table.DATA.read_text(encoding="utf-8"))["cases"]
     return cases
 
 
@@ -129,3 +131,27 @@ def test_the_pages_of_the_seeds_rules_give_the_measured_figures() -> None:
         assert step == data["step_ms"]
         for figure, name in ((before, "before"), (after, "after")):
             assert figure == round(sorted(data[name]["host_ms"])[len(data[name]["host_ms"]) // 2], 1)
+
+
+# The recorded copies that the share on a rule's page speaks of.
+MEASURED = {
+    "HTD104": "upload pageable",
+    "HTD105": "download into pageable",
+    "HTD301": "(tensor|as_tensor) of",
+    "HTD302": "(pinned|pageable) (to|cuda|copy_ up)",
+    "HTD303": "(pinned|pageable) index|index by",
+    "HTD304": "(pinned|pageable) setitem",
+}
+
+
+@pytest.mark.parametrize("code", sorted(MEASURED))
+def test_the_pages_give_the_measured_share(code: str) -> None:
+    said = re.findall(r"Measured on an H200[^.]*?(\d+) %", RULES[code].sections["Why it is bad"])
+    shares = [case["share"] for case in read_cases() if re.match(MEASURED[code], str(case["name"]))]
+    assert said == [f"{statistics.median(shares):.0%}".rstrip("%")]
+
+
+def test_every_page_of_a_waiting_copy_gives_a_figure_and_its_card() -> None:
+    for code, rule in RULES.items():
+        if code[3] in "13":
+            assert re.search(r"H200.*\d", rule.sections["Why it is bad"], re.DOTALL), code

@@ -395,10 +395,13 @@ def body(text: str) -> str:
             view(1, 2, 3),
             "(*xs[0].shape[:1], sum(t.shape[1] for t in xs), *xs[0].shape[2:])",
         ),
-        ("torch.stack(xs)", "torch.stack", None, "(len(xs), *xs[0].shape)"),
-        ("torch.stack(xs, dim=-1)", "torch.stack", None, "(*xs[0].shape, len(xs))"),
-        ("torch.stack(xs, -2)", "torch.stack", None, "(*xs[0].shape[:-1], len(xs), *xs[0].shape[-1:])"),
-        ("torch.stack(xs, 1)", "torch.stack", None, "(*xs[0].shape[:1], len(xs), *xs[0].shape[1:])"),
+        ("torch.cat(xs)", "torch.cat", view(1, 2, 3, 4), "0"),
+        ("torch.stack(xs)", "torch.stack", view(1, 2, 3, 4), "0"),
+        ("torch.stack(xs)", "torch.stack", None, "0"),
+        ("torch.stack(xs)", "torch.stack", view("a", "b", "c"), "(len(xs), *xs[0].shape)"),
+        ("torch.stack(xs, dim=-1)", "torch.stack", view("a", "b", "c"), "(*xs[0].shape, len(xs))"),
+        ("torch.stack(xs, -2)", "torch.stack", view("a", "b", "c"), "(*xs[0].shape[:-1], len(xs), *xs[0].shape[-1:])"),
+        ("torch.stack(xs, 1)", "torch.stack", view("a", "b", "c"), "(*xs[0].shape[:1], len(xs), *xs[0].shape[1:])"),
     ],
 )
 def test_alike_pieces_are_joined_into_pinned_memory(call: str, name: str, rank: object, shape: str) -> None:

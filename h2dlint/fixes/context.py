@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Protocol
 
 from h2dlint.config import Config
-from h2dlint.model import Edit, Site, Span
+from h2dlint.model import Edit, Fact, Site, Span
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 Loop = ast.For | ast.AsyncFor | ast.While
@@ -219,6 +219,18 @@ def source_of(call: ast.Call) -> ast.expr | None:
     if isinstance(call.func, ast.Attribute) and call.func.attr == "copy_":
         return argument(call, 0, "src") or argument(call, 0, "other")
     return receiver(call)
+
+
+def is_spread(source: Fact | None, destination: Fact | None) -> bool:
+    """Whether the destination repeats the source to fill itself, as far as both shapes are known."""
+    if source is None or destination is None or source.shape is None or destination.shape is None:
+        return False
+    if source.shape.tail or destination.shape.tail:
+        return False
+    extra = len(destination.shape.dims) - len(source.shape.dims)
+    pairs = zip(source.shape.dims, destination.shape.dims[max(0, extra) :])
+    outer = destination.shape.dims[: max(0, extra)]
+    return any(one.single and not other.single for one, other in pairs) or not all(dim.single for dim in outer)
 
 
 def dotted(node: ast.AST) -> str | None:

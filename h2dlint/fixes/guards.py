@@ -11,7 +11,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from h2dlint.fixes.context import FUNCTIONS, FunctionNode, RuleContext, dotted, is_quiet, root
+from h2dlint.fixes.context import FUNCTIONS, FunctionNode, RuleContext, dotted, holds, is_quiet, root
 from h2dlint.model import Site, Span, Step
 
 ADVICE = "record an event after the copy and synchronize it before the next write, or use a second buffer"
@@ -45,17 +45,20 @@ def judge_reuse(site: Site, context: RuleContext, buffer: ast.expr, allocated: S
         return Reuse(True)
     if _never_written(context, base, function):
         return Reuse(True)
-    if (step := find_guard(site, context)) is not None:
+    if (step := find_guard(site, context, base)) is not None:
         return Reuse(True, step=step)
     name = base or ast.unparse(buffer)
     return Reuse(False, f"nothing seen waits for the copy before `{name}` may be written again: {ADVICE}")
 
 
-def find_guard(site: Site, context: RuleContext) -> Step | None:
-    """What makes the host wait between this copy and the next write of its buffer, None where nothing is seen."""
+def find_guard(site: Site, context: RuleContext, buffer: str = "") -> Step | None:
+    """What makes the host wait between this copy and the next write of `buffer`, None where nothing is seen.
+
+    Writes in the functions on the way have to come after the wait; without the name of a buffer none is looked for.
+    """
     if site.call is None:
         return None
-    return _guard_of(context, site.call, frozenset())
+    return _guard_of(context, site.call, buffer, frozenset())
 
 
 def find_wait(site: Site, context: RuleContext) -> Step | None:
@@ -264,22 +267,24 @@ def _is_bound(function: FunctionNode, name: str) -> bool:
 # --- guards ------------------------------------------------------------------------------------------------------
 
 
-def _guard_of(context: RuleContext, node: ast.AST, visited: frozenset[str]) -> Step | None:
+def _guard_of(context: RuleContext, node: ast.AST, buffer: str, visited: frozenset[str]) -> Step | None:
     """The guard of one copy, or of one call on the way to it."""
     function = context.function(node)
     if function is None:
         return None
     return (
-        _guard_around(context, function, node)
-        or _guard_in(context, function, node)
-        or _guard_of_callers(context, function, visited)
+        _guard_around(context, function, node, buffer)
+        or _guard_in(context, function, node, buffer)
+        or _guard_of_callers(context, function, buffer, visited)
     )
 
 
-def _guard_in(context: RuleContext, function: FunctionNode, node: ast.AST) -> Step | None:
+def _guard_in(context: RuleContext, function: FunctionNode, node: ast.AST, buffer: str) -> Step | None:
     """A wait in the same function that runs whenever the copy does; an event has to be recorded after the copy."""
     for wait in _waits(function):
         if context.function(wait) is not function or not _runs_whenever(context, wait, node):
+            continue
+        if _is_overtaken(context, function, node, wait, buffer):
             continue
         if not _is_event(context, wait):
             return _step(context, wait, "the host waits for the stream here, between the copy and the next write")
@@ -289,7 +294,20 @@ def _guard_in(context: RuleContext, function: FunctionNode, node: ast.AST) -> St
     return None
 
 
-def _guard_around(context: RuleContext, function: FunctionNode, node: ast.AST) -> Step | None:
+def _is_overtaken(context: RuleContext, function: FunctionNode, node: ast.AST, wait: ast.AST, buffer: str) -> bool:
+    """Whether a write in this function gets in between the copy and the wait; a turn of a loop counts as after it."""
+    for write in _writes(function, _aliases(function, buffer)) if buffer else ():
+        if _after(write, node):
+            if not (_after(wait, node) and _after(write, wait)):
+                return True
+            continue
+        loops = [loop for loop in context.loops(node) if holds(loop, write)]
+        if loops and not (holds(loops[0], wait) and (_after(wait, node) or _after(write, wait))):
+            return True
+    return False
+
+
+def _guard_around(context: RuleContext, function: FunctionNode, node: ast.AST, buffer: str) -> Step | None:
     """A context manager around the copy that waits on an event when entered and records it when left."""
     for up in context.ancestors(node):
         if up is function:
@@ -297,6 +315,8 @@ def _guard_around(context: RuleContext, function: FunctionNode, node: ast.AST) -
         if not isinstance(up, (ast.With, ast.AsyncWith)):
             continue
         for item in up.items:
+            if _is_overtaken(context, function, node, item.context_expr, buffer):
+                continue
             for manager in _definitions(context, item.context_expr):
                 if (wait := _waiting_manager(context, manager)) is not None:
                     return _event_step(context, wait)
@@ -311,8 +331,12 @@ def _waiting_manager(context: RuleContext, manager: ast.AST) -> ast.Call | None:
     return None
 
 
-def _guard_of_callers(context: RuleContext, function: FunctionNode, visited: frozenset[str]) -> Step | None:
+def _guard_of_callers(
+    context: RuleContext, function: FunctionNode, buffer: str, visited: frozenset[str]
+) -> Step | None:
     """The guard that all callers inside this module give; None as soon as one has none."""
+    # A local name means something else there, an attribute does not.
+    known = buffer if buffer.startswith("self.") else ""
     if function.name in visited or len(visited) >= MAX_CALLERS:
         return None
     calls = [
@@ -320,7 +344,7 @@ def _guard_of_callers(context: RuleContext, function: FunctionNode, visited: fro
         for call in context.calls.get(function.name, [])
         if _called_name(call) == function.name and context.function(call) is not function
     ]
-    steps = [_guard_of(context, call, visited | {function.name}) for call in calls]
+    steps = [_guard_of(context, call, known, visited | {function.name}) for call in calls]
     return steps[0] if steps and all(steps) else None
 
 

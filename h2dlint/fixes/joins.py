@@ -16,6 +16,8 @@ from h2dlint.fixes.places import Place, find_place, flat, replace_in_line
 from h2dlint.model import Fact, Fix, Site
 
 _CATS = frozenset(("torch.cat", "torch.concat", "torch.concatenate"))
+# Ranks whose tensors may be channels_last, which a join keeps.
+_IMAGES = (4, 5)
 # Calls that take a list and leave it and its tensors alone.
 _HARMLESS = frozenset(("len", "sum", "max", "min", "zip", "enumerate", "print", "list", "tuple", "any", "all"))
 
@@ -56,7 +58,14 @@ def _write(
     out = fresh_name(context, join, "pinned")
     item = "t" if name != "t" else "piece"
     rank = fact.rank if fact.rank is not None else _written_rank(_maker(context, join, pieces))
-    shape = _stacked(name, dim) if fact.origin and fact.origin.call == "torch.stack" else _joined(name, item, dim, rank)
+    if rank is None or rank in _IMAGES:
+        # Images keep the order of their strides only in a tensor that the join itself lays out. Without the rank the
+        # sizes cannot be summed for sure either. An empty tensor grows to what the join needs, and stays pinned.
+        shape = "0"
+    elif fact.origin is not None and fact.origin.call == "torch.stack":
+        shape = _stacked(name, dim)
+    else:
+        shape = _joined(name, item, dim, rank)
     empty = f"{torch}.empty({shape}, dtype={name}[0].dtype, pin_memory={pin.text})"
     # An empty list has to reach the join, which raises as it did before.
     lines.append(f"{out} = {empty} if {name} else None")
@@ -69,13 +78,9 @@ def _write(
     return Fix("safe", "join the pieces straight into pinned memory", edits)
 
 
-def _joined(name: str, item: str, dim: int, rank: int | None) -> str:
-    """The shape of a cat: the first piece's, with the sum of all in dimension `dim`.
-
-    Where the rank is not known the sizes cannot be summed for sure (a piece may have no such dimension); an empty
-    tensor grows to what the join needs, and stays pinned.
-    """
-    if rank is None or not -rank <= dim < rank:
+def _joined(name: str, item: str, dim: int, rank: int) -> str:
+    """The shape of a cat: the first piece's, with the sum of all in dimension `dim`; "0" where it has no such one."""
+    if not -rank <= dim < rank:
         return "0"
     total = f"sum({item}.shape[{dim}] for {item} in {name})"
     if rank == 1:

@@ -12,7 +12,7 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from h2dlint.fixes.context import RuleContext, argument, dotted, is_quiet, position, receiver, root
+from h2dlint.fixes.context import RuleContext, argument, dotted, is_quiet, is_spread, position, receiver, root
 from h2dlint.fixes.names import fresh_name
 from h2dlint.fixes.places import Place, flat, place_of
 from h2dlint.fixes.wrap import read_toml, wrap
@@ -66,6 +66,8 @@ def check_rows(site: Site, context: RuleContext, call: ast.Call) -> Plan | str:
     place = place_of(context, context.statement(call))
     if reason := _position_reason(context, place, call):
         return reason
+    if is_spread(site.source, site.destination):
+        return "each row is repeated to fill the destination"
     found = _axes(context, ends[0], ends[1], strided, other)  # type: ignore[arg-type]
     return found if isinstance(found, str) else Plan(call, strided, other, *found, place)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from h2dlint.fixes.allocations import Allocation, pin_allocation
-from h2dlint.fixes.context import RuleContext, holds, source_of
+from h2dlint.fixes.context import RuleContext, holds, receiver, source_of
 from h2dlint.fixes.guards import judge_reuse
 from h2dlint.fixes.staging import CAPTURED, snapshot, stage
 from h2dlint.model import Fix, Site
@@ -16,11 +16,11 @@ def pin_source(site: Site, context: RuleContext, call: ast.Call) -> Fix | str:
 
     A buffer that is written again while a copy may run keeps its pageable memory and is pinned copy by copy.
     """
-    if site.layout == "strided":
-        return stage(site, context, call)
     source, fact = source_of(call), site.source
     if source is None or fact is None:
         return "the source is not written here"
+    if site.layout == "strided" and not (source is receiver(call) and fact.layout == "permuted"):
+        return stage(site, context, call)
     if len(site.sources) == 1 and not fact.named:
         allocation = pin_allocation(site, fact, context)
         if isinstance(allocation, Allocation) and not allocation.doubt:

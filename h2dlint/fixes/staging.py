@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 
-from h2dlint.fixes.context import RuleContext, dotted, is_quiet, receiver, source_of
+from h2dlint.fixes.context import RuleContext, dotted, is_quiet, is_spread, receiver, source_of
 from h2dlint.fixes.helper import copy_with_helper
 from h2dlint.fixes.names import fresh_name, torch_name
 from h2dlint.fixes.pinning import find_pin
@@ -42,8 +42,12 @@ def stage(site: Site, context: RuleContext, call: ast.Call) -> Fix | str:
         view = fresh_name(context, call, "strided")
         lines.append(f"{view} = {flat(context, source)}")
     staging = fresh_name(context, call, "staging")
-    sizes = f"{shape or view}.shape"
-    lines.append(f"{staging} = {torch}.empty({sizes}, dtype={view}.dtype, pin_memory={pin.text})")
+    if source is receiver(call):
+        # What `to` makes of a view keeps the order of its strides, and so has its stand-in.
+        lines.append(f"{staging} = {torch}.empty_like({view}, pin_memory={pin.text})")
+    else:
+        sizes = f"{shape or view}.shape"
+        lines.append(f"{staging} = {torch}.empty({sizes}, dtype={view}.dtype, pin_memory={pin.text})")
     edit = _replace_source(context, call, source, f"{staging}.copy_({view})")
     edits = (place.before(context, lines), *edit, *imports, *pin.edits)
     return _fix(site, "gather the view into pinned staging memory, then copy once", edits)
@@ -119,7 +123,7 @@ class Reason(str):
 
 def _shape_owner(site: Site, context: RuleContext, call: ast.Call) -> str | Reason | None:
     """What has the shape that arrives: the destination where the source is broadcast to it, else the source (None)."""
-    if site.verdict.fault != "broadcast" or source_of(call) is receiver(call):
+    if source_of(call) is receiver(call) or not (site.verdict.fault == "broadcast" or is_spread(site.source, site.destination)):
         return None
     destination = receiver(call)
     if destination is None or not is_quiet(destination):

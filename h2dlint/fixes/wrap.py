@@ -48,11 +48,9 @@ def wrap(line: str, limit: int, unit: str) -> str:
         indent = line[: len(line) - len(line.lstrip())]
         rows = [wrap(indent + unit + part, limit, unit) for part in parts[1:]]
         return "\n".join([f"{indent}{parts[0]}(", *rows, f"{indent})"])
-    for start, end in reversed(_top_brackets(line)):
-        if end - start <= 1:
-            continue
-        return _broken(line, start, end, limit, unit)
-    return line
+    broken = [_broken(line, *pair, limit, unit) for pair in reversed(_top_brackets(line)) if pair[1] - pair[0] > 1]
+    fitting = (text for text in broken if len(text.split("\n")[0].expandtabs(4)) <= limit)
+    return next(fitting, broken[0] if broken else line)
 
 
 def _conditional(statement: str) -> tuple[str, ...]:

@@ -33,7 +33,11 @@ def path_of(node: ast.expr, frame: Frame, interp: Interpreter) -> tuple[str, Kin
             case ast.Subscript(value=inner):
                 if not is_tensor(inner, frame, interp) and not has_slice(node):
                     whole = path_of(inner, frame, interp)
-                    return None if whole is None else (f"{whole[0]}[{ast.unparse(node.slice)}]", "array" if array else "tensor")
+                    return (
+                        None
+                        if whole is None
+                        else (f"{whole[0]}[{ast.unparse(node.slice)}]", "array" if array else "tensor")
+                    )
                 node = inner
             case ast.Call(func=ast.Attribute(value=inner, attr="numpy")):
                 node, array = inner, True
@@ -67,7 +71,10 @@ def is_tensor(node: ast.expr, frame: Frame, interp: Interpreter) -> bool:
 
 
 def is_pinned(node: ast.expr, frame: Frame, interp: Interpreter) -> bool:
-    return any(isinstance(one, Fact) and one.device == "cpu" and one.memory == "pinned" for one in values_of(node, frame, interp))
+    return any(
+        isinstance(one, Fact) and one.device == "cpu" and one.memory == "pinned"
+        for one in values_of(node, frame, interp)
+    )
 
 
 def reference(func: ast.expr, frame: Frame, interp: Interpreter) -> str:
@@ -95,7 +102,9 @@ def names_of(path: str, frame: Frame, interp: Interpreter) -> dict[str, Kind]:
         for name, whole, kind in links:
             for one, other in ((name, whole), (whole, name)):
                 if other in found and one not in found:
-                    found[one] = "array" if kind == "array" and one == name else found[other] if one == name else "tensor"
+                    found[one] = (
+                        "array" if kind == "array" and one == name else found[other] if one == name else "tensor"
+                    )
                     grown = True
     return found
 
@@ -163,7 +172,11 @@ def held_links(path: str, frame: Frame, interp: Interpreter) -> Iterator[Link]:
     for known in frame.scope.flow.statement:
         if isinstance(known, ast.Subscript) or isinstance(known, ast.Call):
             for inner in ast.walk(known):
-                if isinstance(inner, (ast.Attribute, ast.Name)) and dotted(inner) == parts[0] and isinstance(inner.ctx, ast.Load):
+                if (
+                    isinstance(inner, (ast.Attribute, ast.Name))
+                    and dotted(inner) == parts[0]
+                    and isinstance(inner.ctx, ast.Load)
+                ):
                     node = inner
                     holder = values_of(node, frame, interp)
                     break

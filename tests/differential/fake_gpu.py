@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -142,13 +143,12 @@ class FakeGpu(TorchFunctionMode):
 def fake_gpu(eager: bool = False) -> Iterator[FakeGpu]:
     """`torch.cuda` looks as if a GPU were there; leaving it waits for all copies."""
     gpu = FakeGpu(eager)
-    stream = mock.Mock(synchronize=gpu.wait)
-    event = mock.Mock(return_value=mock.Mock(synchronize=gpu.wait, record=lambda *_: None))
+    waiting = SimpleNamespace(synchronize=gpu.wait, record=lambda *_: None)
     with (
         mock.patch.object(torch.cuda, "is_available", lambda: True),
         mock.patch.object(torch.cuda, "synchronize", gpu.wait),
-        mock.patch.object(torch.cuda, "current_stream", lambda *_: stream),
-        mock.patch.object(torch.cuda, "Event", event),
+        mock.patch.object(torch.cuda, "current_stream", lambda *_: waiting),
+        mock.patch.object(torch.cuda, "Event", lambda *_, **__: waiting),
         gpu,
     ):
         yield gpu

@@ -459,7 +459,7 @@ def download(writer: Writer) -> None:
     writer.add(f"{host} = {torch}.zeros({_tuple(sizes)}{_dtype(writer)}{pin})")
     sub = writer.pick("", "", "[:, :n]", "[:n]", "[:, :1]", "[0]")
     writer.add(f"{host}{sub}.copy_({device}{sub}, non_blocking=True)")
-    if writer.pick(0, 1, 1):
+    if writer.pick(0, 1, 1, 1, 1, 1):
         writer.add(writer.pick(f"{torch}.cuda.synchronize()", f"{torch}.cuda.current_stream().synchronize()"))
     writer.add(f"seen({host}.sum().item())")
     writer.results.append(host)
