@@ -432,40 +432,47 @@ def _try_fixes(
 ) -> tuple[list[Finding], list[tuple[Finding, str]]]:
     """The fixes that together do what they say, and those that do not, with the reason.
 
-    All at once is tried first, then halves: the work grows with the number of bad fixes, not with that of fixes.
+    All at once is tried first, then those on the lines that a new finding names apart from the others, then halves:
+    the work grows with the number of bad fixes, not with that of fixes.
     """
-    reason = _judge(source, before, fixes, lint)
+    reason, lines = _judge(source, before, fixes, lint)
     if not reason:
         return list(fixes), []
     if len(fixes) == 1:
         return [], [(fixes[0], reason)]
-    middle = len(fixes) // 2
-    kept, refused = _try_fixes(source, before, fixes[:middle], lint)
-    more, also_refused = _try_fixes(source, before, fixes[middle:], lint)
+    blamed = [one for one in fixes if source.lines[one.row - 1].strip() in lines]
+    if not 0 < len(blamed) < len(fixes):
+        blamed = list(fixes[len(fixes) // 2 :])
+    kept, refused = _try_fixes(source, before, [one for one in fixes if one not in blamed], lint)
+    more, also_refused = _try_fixes(source, before, blamed, lint)
     refused += also_refused
-    if kept and more and _judge(source, before, [*kept, *more], lint):
-        # Each half is right alone: the second is tried again in the next round.
+    if kept and more and _judge(source, before, [*kept, *more], lint)[0]:
+        # Each part is right alone: the second is tried again in the next round.
         return kept, refused
     return [*kept, *more], refused
 
 
 def _judge(
     source: Source, before: Sequence[Finding], fixes: Sequence[Finding], lint: Callable[[Source], list[Finding]]
-) -> str:
-    """Why these fixes must not be made; empty if they may."""
+) -> tuple[str, set[str]]:
+    """Why these fixes must not be made (empty if they may), and the lines where that shows."""
     try:
-        after = lint(splice(source, _edits(fixes)))
+        fixed = splice(source, _edits(fixes))
+        after = lint(fixed)
     except SourceError as error:
-        return f"the result would not parse ({error.message})"
+        return f"the result would not parse ({error.message})", set()
     except ValueError as error:
-        return str(error)
+        return str(error), set()
     expected = Counter(one.code for one in before) - Counter(one.code for one in fixes)
     left = Counter(one.code for one in after) - expected
     if not left:
-        return ""
+        return "", set()
     mended = {one.code for one in fixes}
     code = sorted(left)[0]
-    return f"{code} would still be there" if code in mended else f"it would bring a new {code}"
+    known = {(one.code, source.lines[one.row - 1].strip()) for one in before if one not in fixes}
+    places = {(one.code, fixed.lines[one.row - 1].strip()) for one in after if one.code in left}
+    reason = f"{code} would still be there" if code in mended else f"it would bring a new {code}"
+    return reason, {line for _, line in places - known}
 
 
 def _without_overlaps(findings: Iterable[Finding]) -> list[Finding]:

@@ -221,7 +221,7 @@ class Interpreter:
             case Param(name=name):
                 return named_unknown(self.parameter(name, frame), definition, frame)
             case Free(name=name):
-                return self.free(name, frame)
+                return BOTTOM if is_unbound(frame.scope, name) else self.free(name, frame)
             case Path(base=base, attr=attr, node=node):
                 return self.attribute(self.define(base, frame), attr, node, frame)
             case Unpack(source=source, index=index, total=total):
@@ -263,13 +263,22 @@ class Interpreter:
         return Unknown("local")
 
     def decorated(self, func: Func, node: ast.FunctionDef | ast.AsyncFunctionDef, frame: Frame) -> Value:
-        """A decorator is taken to keep the function, unless it is a project's own that returns something else."""
+        """A decorator is taken to keep the function, unless it is a project's own whose wrapper returns something else."""
+        for decorator in reversed(node.decorator_list):
+            maker = self.expr(decorator, frame)
+            if not isinstance(maker, Func):
+                continue
+            made = self.call_function(maker, Args((Arg(None, None, func),)), node, frame)
+            if isinstance(made, Func) and not hands_on(made.scope):
+                func = made
         return func
 
     def filled(self, before: Value, fill: Fill, frame: Frame) -> Value:
         """A container after a value was put in."""
         if fill.call is None and any(isinstance(one, (Fact, Leaves)) for one in alternatives(before)):
             return before  # an element of a tensor was written: its memory stays
+        if not any(isinstance(one, (Seq, Map, Unknown, Const)) for one in alternatives(before)) and before != BOTTOM:
+            return before  # `torch.add(x, 1)`, `x.add(1)`: no container, and nothing is put in
         put = self.put_value(fill, frame)
         kept = [one for one in alternatives(before) if not isinstance(one, Const)]
         return self.deepen(kept, fill.keys, put, frame)
@@ -577,9 +586,8 @@ class Interpreter:
                 yield caller, matched[0], matched[1]
 
     def calls_named(self, name: str, scope: Scope) -> list[tuple[Scope, ast.Call]] | None:
-        if name in ("cls", "__init__"):
+        if scope.owner is not None and scope.name == "__init__" and name in ("cls", "__init__"):
             # only the class itself and what derives from it can mean it
-            assert scope.owner is not None
             modules = {scope.module: None}
             for derived in self.subclasses(scope.owner):
                 modules[derived.module] = None
@@ -1004,7 +1012,7 @@ class Interpreter:
 
         Only names under which nothing but the results of tensor calls are stored are followed.
         """
-        if attr.startswith("__") or self.shallow:
+        if attr.startswith("__") or self.shallow or not self.project.only_tensors_stored(attr, frame.scope.module):
             return Unknown("runtime")
         stores = self.project.stores_of(attr, frame.scope.module)
         if not stores or len(stores) > MAX_CALLERS or not all(makes_tensor(store.definition) for _, store in stores):
@@ -1044,6 +1052,8 @@ class Interpreter:
             case Unknown(symbol=known, needs=needs):
                 if library.is_tensor_name(attr):
                     return library.unknown_attribute(value, attr)
+                if attr == "saved_tensors":
+                    return self.saved_tensors(frame)
                 found = self.query(("anywhere", attr), lambda: self.stored_anywhere(attr, frame))
                 if not isinstance(found, Unknown):
                     return found
@@ -1053,6 +1063,18 @@ class Interpreter:
             case Seq() if attr in ("values", "indices") and isinstance(value.element(), Fact):
                 return value.element()  # torch's named tuples
         return Method(value, attr)
+
+    def saved_tensors(self, frame: Frame) -> Value:
+        """What the forward of an autograd function saved for this backward (torch.autograd.Function)."""
+        owner = enclosing_class(frame.scope)
+        if owner is None:
+            return Unknown("class")
+        found: list[Value] = []
+        for method, call in owner.module.calls("save_for_backward"):
+            if enclosing_class(method) is owner:
+                inner = self.open_frame(method)
+                found.append(Seq("tuple", tuple(self.expr(arg, inner) for arg in call.args if not isinstance(arg, ast.Starred))))
+        return join(found) if found else Unknown("class")
 
     def class_attribute(self, scope: Scope, attr: str) -> Value:
         method = self.find_method(scope, attr)
@@ -1206,6 +1228,8 @@ class Interpreter:
                 return library.index(self, one, node, frame)
             if isinstance(one, Ref):
                 return one  # a generic type
+            if isinstance(one, Leaves) and isinstance(node.slice, ast.Tuple) and any(isinstance(part, ast.Slice) for part in node.slice.elts):
+                return library.index(self, one.fact, node, frame)  # no list takes such a key
             if isinstance(node.slice, ast.Slice):
                 return self.slice_of(one, node.slice, frame)
             return self.subscript_value(one, self.expr(node.slice, frame))
@@ -1227,8 +1251,9 @@ class Interpreter:
     def subscript_value(self, base: Value, key: Value) -> Value:
         match base:
             case Seq(items=items):
-                if items is not None and isinstance(key, Const) and isinstance(key.value, int) and -len(items) <= key.value < len(items):
-                    return items[key.value]
+                if items is not None and isinstance(key, Const) and isinstance(key.value, int):
+                    # past the end: something that was not seen was put in
+                    return items[key.value] if -len(items) <= key.value < len(items) else Unknown("local")
                 return base.element()
             case Map():
                 if isinstance(key, Const) and hashable(key.value):
@@ -1463,8 +1488,40 @@ class Interpreter:
 # --- small helpers ---------------------------------------------------------------------------------------------------
 
 
+def hands_on(wrapper: Scope) -> bool:
+    """Whether a decorator's inner function returns just what the function that it wraps returned."""
+    maker = wrapper.parent
+    if maker is None or isinstance(maker.node, (ast.Module, ast.ClassDef)):
+        return True
+    wrapped = {one.arg for one in parameters(maker.node.args)}
+
+    def is_handed(value: ast.expr | None) -> bool:
+        match value:
+            case None | ast.Constant(value=None):
+                return True
+            case ast.Await(value=inner):
+                return is_handed(inner)
+            case ast.Call(func=ast.Name(id=name)):
+                return name in wrapped
+            case ast.Name(id=name):
+                bound = wrapper.flow.bindings.get(name, [])
+                return bool(bound) and all(isinstance(one, Assign) and not isinstance(one.value, ast.Name) and is_handed(one.value) for one in bound)
+        return False
+
+    return all(is_handed(one.value) for one in wrapper.flow.returns)
+
+
 def same(one: Value, other: Value) -> bool:
     return one == other
+
+
+def is_unbound(scope: Scope, name: str) -> bool:
+    """Whether a function's own name is read where it has no value yet: it is never the module's of that name."""
+    if not scope.is_function or name in scope.flow.outer:
+        return False
+    bound = [one for one in scope.flow.bindings.get(name, ()) if not isinstance(one, (Fill, Reshaped))]
+    # a comprehension's own names are among the bindings too
+    return bool(bound) and not any(isinstance(one, (Item, Unpack)) for one in bound)
 
 
 def hashable(value: object) -> bool:

@@ -435,7 +435,17 @@ class Builder:
             for arg in parameters(node.args):
                 if arg.annotation is not None:
                     self.expr(arg.annotation, env)
+            self.share(node, env)
         self.bind(env, node.name, Bound(node))
+
+    def share(self, node: ast.FunctionDef | ast.AsyncFunctionDef, env: Env) -> None:
+        """From here on, a nested function may assign the names that it calls nonlocal."""
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Nonlocal):
+                for name in inner.names:
+                    before = env.get(name)
+                    if before is not None:
+                        env[name] = Phi((before, Opaque("a nested function assigns it")))
 
     def imports(self, node: ast.Import | ast.ImportFrom, env: Env) -> None:
         if isinstance(node, ast.Import):
@@ -507,6 +517,15 @@ class Builder:
             return
         after = Fill(before, None, tuple(reversed(keys)), definition)
         self.fill(path, base, after, env, node)
+
+    def reshape(self, base: ast.expr, node: ast.Call, env: Env) -> None:
+        before, path = self.read_path(base, env), dotted(base)
+        if before is None or path is None:
+            return
+        after = Reshaped(before, node)
+        self.bind(env, path, after)
+        if isinstance(base, ast.Attribute):
+            self.flow.stores.append(Store(base.value, base.attr, after, self.conditions, False, node))
 
     def fill(self, path: str, base: ast.expr, after: Fill, env: Env, node: ast.AST) -> None:
         env[path] = after
@@ -809,9 +828,11 @@ class Builder:
             return
         base = func.value
         if func.attr in RESHAPERS:
-            before, path = self.read_path(base, env), dotted(base)
-            if before is not None and path is not None:
-                self.bind(env, path, Reshaped(before, node))
+            self.reshape(base, node, env)
+            return
+        registered = registered_tensor(node)
+        if registered is not None:
+            self.reshape(registered, node, env)
             return
         if func.attr not in FILLERS:
             return
@@ -900,8 +921,19 @@ def assigned_keys(loop: ast.For | ast.AsyncFor | ast.While) -> list[str]:
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             if node.func.attr in FILLERS or node.func.attr in RESHAPERS:
                 add_root(node.func.value, keys)
+            registered = registered_tensor(node)
+            if registered is not None:
+                add_root(registered, keys)
         todo.extend(reversed(list(ast.iter_child_nodes(node))))
     return list(keys)
+
+
+def registered_tensor(node: ast.Call) -> ast.expr | None:
+    """`x` of `cudart().cudaHostRegister(x.data_ptr(), ...)`, which page-locks memory that is there already."""
+    match node:
+        case ast.Call(func=ast.Attribute(attr="cudaHostRegister"), args=[ast.Call(func=ast.Attribute(value=tensor, attr="data_ptr")), *_]):
+            return tensor
+    return None
 
 
 def add_root(node: ast.expr, keys: dict[str, None]) -> None:

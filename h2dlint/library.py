@@ -527,6 +527,9 @@ def make_wrap(ops: Operands, node: ast.expr, frame: Frame) -> Value:
         return Fact("cpu", "unknown", None, dtype, array=array, needs=needs)
 
     wrapped = each(ops.first, wrap)
+    if row.name in ("torch.nn.Parameter", "torch.nn.Buffer") and frame.scope.owner is not None:
+        # an attribute of a module, which goes where the module is moved
+        return each_tensor(wrapped, lambda one: replace(one, device="unknown", memory="unknown"))
     if device is None:
         return wrapped
     found: list[Value] = []
@@ -825,6 +828,9 @@ def select_first(fact: Fact) -> Value:
 def reshaped(interp: Interpreter, value: Value, call_node: ast.Call, frame: Frame) -> Value:
     """A tensor after an in-place method that changes its own layout or memory."""
     name = call_node.func.attr if isinstance(call_node.func, ast.Attribute) else ""
+    if name == "cudaHostRegister":
+        step = interp.step(frame, call_node, "cudaHostRegister() page-locks it here")
+        return each(value, lambda one: replace(one.then(step), memory="pinned") if isinstance(one, Fact) and one.device != "gpu" else one)
     if name == "share_memory_":
         step = interp.step(frame, call_node, "share_memory_() moves it into shared memory, which is pageable")
         return each(value, lambda one: replace(one.then(step), memory="pageable") if isinstance(one, Fact) and one.device != "gpu" else one)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SKIPPED_FOLDERS = frozenset(("node_modules", "__pycache__", "build", "dist", "site-packages", "venv", "env"))
 MAX_FILE_BYTES = 2_000_000
 MAX_PROJECT_BYTES = 400_000_000
-MAX_FILES_A_NAME = 60
+MAX_FILES_A_NAME = 32
 """A name that stands in more files than this is too common to look for its callers."""
 
 
@@ -57,6 +57,7 @@ STORED = Usage(
 DERIVED = Usage(r"\bclass\s+\w+\s*\([^)]*\b{}\b", re.compile(rb"\bclass\s+\w+\s*\(([^)]*)\)"), 20)
 DEFINED = Usage(r"\bdef\s+{}\s*\(", re.compile(rb"\bdef\s+(\w+)\s*\("), 20)
 MENTIONED = Usage(r"\b{}\b", re.compile(rb"\w+"), 1 << 30)
+TENSOR_TEXT = re.compile(rb"^\(?(?:torch|np|numpy)\.|\.(?:to|cpu|cuda|pin_memory|copy_|numpy)\(")
 _WORD = re.compile(rb"\w+")
 
 TEST_FOLDERS = frozenset(("tests", "test", "testing", "benchmarks", "benchmark", "examples", "example"))
@@ -479,6 +480,18 @@ class Project:
             for store in scope.flow.stores
             if store.attr == attr and not store.fill
         ]
+
+    def only_tensors_stored(self, attr: str, asker: Module) -> bool:
+        """Whether, by the text alone, every `something.attr = ...` stores what a tensor library or a tensor's method gives."""
+        paths = self.grep(attr, STORED, asker.is_test)
+        if not paths:
+            return False
+        stored = re.compile(rb"\.%b\s*(?::[^=\n]*)?(,[^=\n()]*)?=(?!=)\s*([^\n]*)" % re.escape(attr.encode()))
+        for path in paths:
+            for also, value in stored.findall(self.contents.get(path, b"")):
+                if also or not (value.startswith(b"None") or TENSOR_TEXT.search(value)):
+                    return False
+        return True
 
     def derived_from(self, name: str, asker: Module) -> list[Scope]:
         """Classes that name `name` as a base; none when the name is too common."""

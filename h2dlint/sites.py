@@ -278,7 +278,7 @@ class _Finder:
             target="" if operation == "copy_" or not destinations else destinations[0].device,
             codes=codes,
             cold=cold,
-            small=verdict.kind == "blocks" and verdict.direction == "h2d" and bool(sources) and all(is_small(one) for one in sources),
+            small=verdict.kind == "blocks" and verdict.direction == "h2d" and blocking is not False and bool(sources) and all(is_small(one) for one in sources),
             captured=is_captured,
             steps=() if host is None else host.steps,
             call=node,
@@ -370,10 +370,14 @@ def passes_non_blocking(name: str, call: ast.Call) -> bool:
 
 
 def truth(value: Value | None) -> bool | None:
-    """`non_blocking` as given: absent is False. A condition that cannot be told is taken for true where it can be."""
+    """`non_blocking` as given: absent is False. One that cannot be told is taken for true, which is why it is there;
+    one that may be a known False is not."""
     if value is None:
         return False
-    return truth_of(value)
+    outcomes = {truth_of(one) for one in alternatives(value)}
+    if False not in outcomes:
+        return True
+    return False if outcomes == {False} else None
 
 
 def host_end(verdict: Verdict, sources: list[Fact], destinations: list[Fact]) -> Fact | None:

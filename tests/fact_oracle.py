@@ -1,6 +1,6 @@
 """Runs a fact fixture on a CPU and notes what each marked line was worth. Needs torch and numpy.
 
-The GPU is played by the meta device; page-locked memory by a list of the address ranges that were pinned, so that a
+The GPU is played by the meta device; page-locked memory by a list of the addresses that were pinned, so that a
 view, a numpy array or an `out=` of pinned memory is seen as pinned, and everything newly allocated is not.
 """
 
@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy
@@ -27,14 +28,22 @@ class PretendGpu(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.pinned: list[torch.UntypedStorage] = []
+        self.ranges: list[range] = []
+        self.alive: list[torch.UntypedStorage] = []  # so that no address is given out twice
 
     def is_pinned(self, address: int) -> bool:
-        return any(one.data_ptr() <= address < one.data_ptr() + max(one.nbytes(), 1) for one in self.pinned)
+        return any(address in one for one in self.ranges)
 
     def pin(self, tensor: torch.Tensor) -> torch.Tensor:
-        self.pinned.append(tensor.untyped_storage())
+        storage = tensor.untyped_storage()
+        self.alive.append(storage)
+        self.register(storage.data_ptr(), storage.nbytes(), 0)
         return tensor
+
+    def register(self, address: int, size: int, flags: int) -> int:
+        """cudaHostRegister."""
+        self.ranges.append(range(address, address + max(size, 1)))
+        return 0
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -194,13 +203,21 @@ def recorder(folders: list[Path]) -> Iterator[Seen]:
     finder = Finder(folders, note)
     before = set(sys.modules)
     sys.meta_path.insert(0, finder)
-    available = torch.cuda.is_available
-    torch.cuda.is_available = lambda: True
+    pretended = {
+        (torch.cuda, "is_available"): lambda: True,
+        (torch.cuda, "cudart"): lambda: SimpleNamespace(cudaHostRegister=mode.register),
+        (torch.accelerator, "is_available"): lambda: True,
+        (torch.accelerator, "current_accelerator"): lambda: torch.device("cuda"),
+    }
+    real = {(module, name): getattr(module, name) for module, name in pretended}
+    for (module, name), value in pretended.items():
+        setattr(module, name, value)
     try:
         with mode:
             yield seen
     finally:
-        torch.cuda.is_available = available
+        for (module, name), value in real.items():
+            setattr(module, name, value)
         sys.meta_path.remove(finder)
         for name in [name for name in sys.modules if name not in before and comes_from(sys.modules[name], folders)]:
             del sys.modules[name]

@@ -9,6 +9,7 @@ import pytest
 
 from h2dlint.config import Config
 from h2dlint.project import MAX_FILES_A_NAME, Module, Project, find_root
+from h2dlint.source import SourceError
 
 
 def write(root: Path, files: dict[str, str]) -> None:
@@ -91,7 +92,7 @@ def test_files_that_cannot_be_read_are_no_modules(tmp_path: Path) -> None:
     module = project.load(tmp_path / "a.py")
     assert project.resolve("bad", 0, module) is None
     assert project.resolve("null", 0, module) is None
-    with pytest.raises(SyntaxError):
+    with pytest.raises(SourceError):
         project.load(tmp_path / "bad.py")
 
 

@@ -124,7 +124,7 @@ class _Finder:
 
         A call on an unknown object counts where the file names the function's class.
         """
-        if not scope.is_function or isinstance(scope.node, ast.Lambda):
+        if not scope.is_function or isinstance(scope.node, ast.Lambda) or scope.name in ("__init__", "cls"):
             return []
         if scope not in self.callers:
             self.callers[scope] = self._calls_to(scope)

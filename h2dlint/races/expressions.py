@@ -389,13 +389,24 @@ class Expressions:
                 if name not in UNTOUCHED:
                     self.write(node)
                 return kind
-            case "op" | "host" | "cast" | "join":
+            case "cast":
+                if self.is_converted(node, owner):
+                    self.read(node, f"calls .{name}()")
+                return kind
+            case "op" | "host" | "join":
                 self.read(node, f"calls .{name}()")
                 return None
             case "move":
                 return self.moved(node, name, owner, kind)
             case _:
                 return None
+
+    def is_converted(self, node: ast.Call, owner: ast.expr) -> bool:
+        """Whether a cast surely makes a new tensor; where the dtype is right already, it gives the same one."""
+        interp = self.tools.interp
+        before = {one.dtype for one in values_of(owner, self.frame, interp) if isinstance(one, Fact)}
+        after = {one.dtype for one in values_of(node, self.frame, interp) if isinstance(one, Fact)}
+        return bool(before and after) and None not in before | after and not before & after
 
     def moved(self, node: ast.Call, name: str, owner: ast.expr, kind: Kind | None) -> Kind | None:
         """`.to`, `.cuda`, `.copy_`, `.cpu`: onto the GPU in the stream's order, or within the host."""
@@ -476,7 +487,7 @@ class Expressions:
         match row.effect:
             case "self" if kinds and is_memory(kinds[0]):
                 self.write(node)
-            case "op" | "host" | "cast" | "join" | "self":
+            case "op" | "host" | "join" | "self":
                 if not any(self.is_on_gpu(arg) for arg in node.args):
                     self.read(node, f"calls {name}()")
             case "new" if name in ("numpy.array", "torch.tensor"):

@@ -195,7 +195,7 @@ class Waits:
             ends = [one.device for one in (*values, *sources) if isinstance(one, Fact)]
             return Wait("current") if ("gpu" in ends and len(set(ends)) > 1) or "unknown" in ends else None
         if name == "to":
-            devices = {one.kind for one in target_of(self.interp, make_args(call, frame)).devices}
+            devices = {one.kind for one in target_of(self.interp, make_args(call, frame)).devices or ()}
         else:
             devices = {"gpu"}
         here = {one.device for one in values if isinstance(one, Fact)}

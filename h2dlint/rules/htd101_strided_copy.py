@@ -46,8 +46,8 @@ Slices of whole rows (`buf[:n]`, `buf[i]`, `buf[i, :n]`) are packed and never re
 
 ## Fix safety
 Staging is safe: its memory is new for each copy. The row loop and the turned copy read the buffer itself, later than
-before: they are safe if the buffer is not written again, or if an event or a stream is seen on which the host waits
-before it is; else unsafe, and the fix says what to add.
+before: they are written where the buffer is not written again, or where an event or a stream is seen on which the host
+waits before it is. Where nothing else can be done they are offered as unsafe, and the fix says what to add.
 
 ## References
 - https://docs.pytorch.org/docs/stable/notes/cuda.html#use-pinned-memory-buffers
@@ -99,12 +99,23 @@ def check(site: Site, context: RuleContext) -> Finding | None:
 
 
 def _fix(site: Site, context: RuleContext, call: ast.Call) -> Fix | str:
-    if site.memory == "pinned" and len(site.sources) == 1:
-        if site.verdict.fault == "permuted" and not isinstance(edits := turn_ends(site, context, call), str):
-            return _read_later(site, context, call, "turn both ends, so that the host side is packed", edits)
-        if site.verdict.fault == "gapped" and isinstance(plan := check_rows(site, context, call), Plan):
-            return _read_later(site, context, call, "copy row by row, each packed", loop_over_rows(plan, context))
-    return stage(site, context, call)
+    direct = _direct(site, context, call)
+    if direct is not None and direct.safety == "safe":
+        return direct
+    staged = stage(site, context, call)
+    # Fresh memory needs no guard: an unguarded read of the buffer is only offered where nothing else can be done.
+    return staged if isinstance(staged, Fix) or direct is None else direct
+
+
+def _direct(site: Site, context: RuleContext, call: ast.Call) -> Fix | None:
+    """The copy straight from the buffer, in pieces that are packed."""
+    if site.memory != "pinned" or len(site.sources) != 1:
+        return None
+    if site.verdict.fault == "permuted" and not isinstance(edits := turn_ends(site, context, call), str):
+        return _read_later(site, context, call, "turn both ends, so that the host side is packed", edits)
+    if site.verdict.fault == "gapped" and isinstance(plan := check_rows(site, context, call), Plan):
+        return _read_later(site, context, call, "copy row by row, each packed", loop_over_rows(plan, context))
+    return None
 
 
 def _read_later(site: Site, context: RuleContext, call: ast.Call, message: str, edits: tuple[Edit, ...]) -> Fix:

@@ -38,8 +38,8 @@ def fix(text: str, unsafe: bool, filename: str) -> h2dlint.engine.FixResult:
     return h2dlint.fix_source(text, filename=filename, unsafe=unsafe, config=ALL_RULES)
 
 
-def differences(before: str, after: str, unsafe: bool) -> Iterator[Difference]:
-    """Where the functions f0, f1, ... of both texts do not agree; those with equal text are not run."""
+def differences(before: str, after: str, unsafe: bool) -> tuple[int, list[Difference]]:
+    """How many of the functions f0, f1, ... have another text, and where those do something else."""
     old, new = _functions(before), _functions(after)
     changed = [name for name in old if old[name] != new[name]]
     found: dict[str, str] = {}
@@ -47,11 +47,11 @@ def differences(before: str, after: str, unsafe: bool) -> Iterator[Difference]:
         was, now = _load(before, has_gpu), _load(after, has_gpu)
         for name in changed:
             # Without a GPU "cuda" raises either way, though perhaps in other words.
-            if name not in found and (has_gpu or not _asks_for_cuda(old[name])):
-                found[name] = _compare(was, now, name, has_gpu, unsafe)
-                if not found[name]:
-                    del found[name]
-    yield from (Difference(name, old[name], new[name], what) for name, what in found.items())
+            if name in found or (not has_gpu and _asks_for_cuda(old[name])):
+                continue
+            if what := _compare(was, now, name, has_gpu, unsafe):
+                found[name] = what
+    return len(changed), [Difference(name, old[name], new[name], what) for name, what in found.items()]
 
 
 def _compare(before: dict[str, Any], after: dict[str, Any], name: str, has_gpu: bool, unsafe: bool) -> str:
