@@ -5,7 +5,8 @@ the attribute stores of its class, the return values of the functions that made 
 callers inside the project. Every question is a `query`, remembered once it is complete. Questions that depend on
 themselves (loops, recursion, cyclic imports) start from no value and are asked again until nothing changes.
 
-Bounds: `MAX_STEPS` questions for one site, `MAX_DEPTH` open ones, `MAX_FRAMES` nested calls. Past them a value is
+Bounds: `MAX_STEPS` questions for one site, `MAX_DEPTH` open ones, `MAX_FRAMES` nested calls, `MAX_HOPS` steps from a
+parameter to its callers. Past them a value is
 unknown. What library calls do is in library.py, what tests tell in refine.py.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -31,11 +33,12 @@ if TYPE_CHECKING:
     from h2dlint.apis import Table
     from h2dlint.project import Module, Project, Scope
 
-MAX_STEPS = 8_000
+MAX_STEPS = 10_000
 MAX_DEPTH = 150
 MAX_FRAMES = 10
 MAX_TURNS = 4
 MAX_CALLERS = 24
+MAX_HOPS = 3
 MAX_CONDITIONS = 12
 NOWHERE = 1 << 30
 
@@ -90,6 +93,7 @@ class Interpreter:
         self.steps = 0
         self.exhausted = False
         self.shallow = False
+        self.reach = MAX_HOPS
         self.frames: dict[Hashable, Frame] = {}
         self._mros: dict[Scope, list[Scope | Ref]] = {}
         self._subclasses: dict[Scope, list[Scope]] = {}
@@ -102,6 +106,7 @@ class Interpreter:
         self.steps = 0
         self.exhausted = False
         self.shallow = False
+        self.reach = MAX_HOPS
         self.low = NOWHERE
         self.open_questions.clear()
         self._forget(0)
@@ -119,8 +124,7 @@ class Interpreter:
 
     def query(self, key: Hashable, compute: Callable[[], Value], seed: Value = BOTTOM) -> Value:
         """`compute()`, once for each key; a fixed point where it depends on itself, starting from `seed`."""
-        if self.shallow:
-            key = ("near", key)
+        key = ("near" if self.shallow else self.reach, key)
         known = self.memo.get(key)
         if known is not None:
             return known
@@ -203,7 +207,7 @@ class Interpreter:
     def define(self, definition: Def, frame: Frame) -> Value:
         """The value of a definition in a frame."""
         key = (definition, frame)
-        if isinstance(definition, Loop) and (("near", key) if self.shallow else key) not in self.memo:
+        if isinstance(definition, Loop) and ("near" if self.shallow else self.reach, key) not in self.memo:
             # what enters the loop is known before its turns are looked at
             return self.query(key, lambda: self._define(definition, frame), self.define(definition.options[0], frame))
         return self.query(key, lambda: self._define(definition, frame))
@@ -433,8 +437,8 @@ class Interpreter:
         if frame.obj is not None and positional and name == positional[0] and takes_object(frame.scope):
             return frame.obj
         if frame.args is None:
-            if self.shallow:
-                return Unknown("caller")
+            if self.shallow or self.reach == 0:
+                return self.known_type(name, frame)
             return self.query(("param", frame.scope, name, frame.obj), lambda: self.open_parameter(name, frame))
         return self.bind(name, frame.scope, frame.args, frame)
 
@@ -504,6 +508,25 @@ class Interpreter:
         outer = frame.closure if frame.closure is not None else self.open_frame(scope.parent) if scope.parent else frame
         return self.expr(node, outer)
 
+    def known_type(self, name: str, frame: Frame) -> Value:
+        """What the annotation alone says of a parameter."""
+        assert not isinstance(frame.scope.node, (ast.Module, ast.ClassDef))
+        arg = next((one for one in parameters(frame.scope.node.args) if one.arg == name), None)
+        if arg is None or arg.annotation is None or self.shallow or frame.scope.parent is None:
+            return Unknown("caller")
+        typed = self.annotated(arg.annotation, self.open_frame(frame.scope.parent))
+        return typed if isinstance(typed, Inst) else Unknown("caller")
+
+    @contextmanager
+    def hops(self, left: int) -> Iterator[None]:
+        """Answer with so many steps to callers left. Each answer is remembered with that number, so that what is found
+        does not depend on the way that led to the question."""
+        was, self.reach = self.reach, max(left, 0)
+        try:
+            yield
+        finally:
+            self.reach = was
+
     def open_parameter(self, name: str, frame: Frame) -> Value:
         """A parameter whose caller is not given: its annotation, else what the callers in the project pass."""
         scope = frame.scope
@@ -542,12 +565,11 @@ class Interpreter:
         """What the callers in the project pass for a parameter; None when there is no caller to be seen."""
         found: list[Value] = []
         callers = self.callers(scope, frame.obj)
-        if not callers:
-            return None
-        for caller, args, obj in callers:
+        if all(caller is scope for caller, _, _ in callers):
+            return None  # nobody, or only itself
+        for _, args, obj in callers:
             bound = Frame(scope, obj, args, frame.closure, 0, -1)
             found.append(self.bind(name, scope, args, bound) if args is not None else Unknown("caller"))
-            del caller
         return join(found)
 
     def callers(self, scope: Scope, obj: Value | None) -> list[tuple[Scope, Args | None, Value | None]]:
@@ -556,7 +578,8 @@ class Interpreter:
             return []
         if scope not in self._callers:
             self._callers[scope] = []  # while they are being looked for
-            self._callers[scope] = list(self._find_callers(scope))
+            with self.hops(0):
+                self._callers[scope] = list(self._find_callers(scope))
         return self._callers[scope]
 
     def _find_callers(self, scope: Scope) -> Iterator[tuple[Scope, Args | None, Value | None]]:
@@ -945,8 +968,13 @@ class Interpreter:
         typed = self.annotated(declared.annotation, self.open_frame(inst.scope))
         if any(isinstance(one, Inst) for one in alternatives(typed)):
             return [typed]
-        if self.shallow:
+        if self.shallow or self.reach == 0:
             return [Unknown("project")]
+        with self.hops(self.reach - 1):
+            return self.constructed(inst, attr, fields)
+
+    def constructed(self, inst: Inst, attr: str, fields: list[tuple[str, ast.AnnAssign]]) -> list[Value]:
+        """What every construction in the project, and code outside the class, gives a field."""
         found: list[Value] = []
         for target in (inst.scope, *self.subclasses(inst.scope)):
             calls = self.project.calls_of(target.name, target.module)
@@ -993,7 +1021,7 @@ class Interpreter:
 
     def stored_elsewhere(self, inst: Inst, attr: str) -> list[Value]:
         """What code outside the class stores in the attribute of such an object."""
-        stores = None if self.shallow else self.project.stores_of(attr, inst.scope.module)
+        stores = None if self.shallow or self.reach == 0 else self.project.stores_of(attr, inst.scope.module)
         if stores is None:
             return [Unknown("project")]
         family = {*self.classes(inst.scope), *(self.subclasses(inst.scope) if inst.made is None else ())}
@@ -1012,12 +1040,13 @@ class Interpreter:
 
         Only names under which nothing but the results of tensor calls are stored are followed.
         """
-        if attr.startswith("__") or self.shallow or not self.project.only_tensors_stored(attr, frame.scope.module):
+        if attr.startswith("__") or self.shallow or self.reach == 0 or not self.project.only_tensors_stored(attr, frame.scope.module):
             return Unknown("runtime")
         stores = self.project.stores_of(attr, frame.scope.module)
         if not stores or len(stores) > MAX_CALLERS or not all(makes_tensor(store.definition) for _, store in stores):
             return Unknown("runtime")
-        value = join([self.define(store.definition, self.open_frame(scope)) for scope, store in stores])
+        with self.hops(self.reach - 1):
+            value = join([self.define(store.definition, self.open_frame(scope)) for scope, store in stores])
         return value if all(isinstance(one, Fact) for one in alternatives(value)) else Unknown("runtime")
 
     # --- attributes --------------------------------------------------------------------------------------------

@@ -241,7 +241,7 @@ class _Finder:
         """One site of several possible pairs of ends: the worst pair first."""
         order = sorted(range(len(pairs)), key=lambda i: ("blocks", "unknown", "async").index(verdicts[i].kind))
         pairs, verdicts = [pairs[i] for i in order], [verdicts[i] for i in order]
-        verdict = combine(verdicts)
+        verdict = combine(verdicts) if verdicts else Verdict("unknown", "unknown", "no value is seen to get here")
         if self.interp.exhausted and verdict.kind == "unknown":
             verdict = Verdict("unknown", verdict.direction, "its value depends on more code than is followed for one site", needs="runtime")
         sources = list(dict.fromkeys(source for source, _ in pairs))

@@ -1,1 +1,1 @@
-"""What builds the documentation."""
+"""What builds the documentation, and what runs h2dlint over published packages."""

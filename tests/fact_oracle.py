@@ -86,7 +86,7 @@ class PretendGpu(TorchFunctionMode):
         return moved.to(dtypes[0]) if dtypes else moved
 
     def move(self, tensor: torch.Tensor, kind: str, non_blocking: bool) -> torch.Tensor:
-        """A copy on the other side. A non_blocking copy to the host is pinned (aten/src/ATen/native/TensorConversions.cpp)."""
+        """A copy on the other side; one to the host is pinned when non_blocking (native/TensorConversions.cpp)."""
         if raw_device(tensor) == kind:
             return tensor
         dense = torch.empty_like(tensor, device=kind)

@@ -11,7 +11,19 @@ import importlib
 from pathlib import Path
 
 import pytest
-from fact_helpers import FIXTURES, Claim, Mark, agrees, ask, describe, is_silence, marked_values, open_project, read_claims, read_facts
+from fact_helpers import (
+    FIXTURES,
+    Claim,
+    Mark,
+    agrees,
+    ask,
+    describe,
+    is_silence,
+    marked_values,
+    open_project,
+    read_claims,
+    read_facts,
+)
 
 from h2dlint.config import Config
 from h2dlint.model import Fact, Shape
@@ -48,10 +60,9 @@ def test_interpreter_knows(case: Path) -> None:
             value = ask(project, module, mark.row, values[mark.row])
             expected = mark.claims if mark.missed is None else mark.missed
             if not agrees(value, expected):
-                admitted = " (no longer missed: take the mark away)" if mark.missed and agrees(value, mark.claims) else ""
-                wrong.append(
-                    f"{path.name}:{mark.row}: expected {' | '.join(map(str, expected))}, found {describe(value)}{admitted}"
-                )
+                late = " (no longer missed: take the mark away)" if mark.missed and agrees(value, mark.claims) else ""
+                said = " | ".join(map(str, expected))
+                wrong.append(f"{path.name}:{mark.row}: expected {said}, found {describe(value)}{late}")
     assert not wrong, "\n" + "\n".join(wrong)
 
 

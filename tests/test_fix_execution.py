@@ -290,8 +290,7 @@ def test_fixtures_are_found_in_every_function_but_the_silent_one(name: str) -> N
     for function, (first, last) in spans.items():
         here = [one for one in found if first <= one.row <= last]
         assert bool(here) is (function != "silent" and not function.startswith("_")), function
-        unsafe = [one for one in here if one.fix is None or one.fix.safety == "unsafe"]
-        assert bool(unsafe) is (function == "refilled"), function
+        assert all(one.fix is not None and one.fix.safety == "safe" for one in here), function
 
 
 @pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")

@@ -49,154 +49,181 @@ def verdicts(text: str) -> list[str]:
         return [site.verdict.kind for site in sites_in(text)]
 
 
+def function(*statements: str, name: str = "f", args: str = "") -> str:
+    """A function of these statements."""
+    return f"def {name}({args}):\n" + "".join(f"    {one}\n" for one in statements) + "\n\n"
+
+
+def send(value: str) -> str:
+    return f"{value}.to('cuda', non_blocking=True)"
+
+
+# --- much of one thing -----------------------------------------------------------------------------------------------
+
+
 def test_twenty_thousand_lines() -> None:
-    part = "def f{0}(n):\n    x = torch.zeros(n, 8)\n    y = x[:, :n]\n    return y\n\n\n"
-    text = HEAD + "".join(part.format(i) for i in range(3_400))
-    text += "def last(n):\n    f3399(n).to('cuda', non_blocking=True)\n"
+    bodies = ("x = torch.zeros(n, 8)", "y = x[:, :n]", "return y")
+    text = HEAD + "".join(function(*bodies, name=f"f{i}", args="n") for i in range(3_400))
+    text += function(send("f3399(n)"), name="last", args="n")
     assert len(text.splitlines()) > 20_000
     assert verdicts(text) == ["blocks"]
 
 
 def test_ten_thousand_assignments() -> None:
-    chain = "".join(f"    x{i} = x{i - 1}[:8]\n" for i in range(1, 10_000))
-    text = HEAD + "def f():\n    x0 = torch.zeros(8)\n" + chain + "    x9999.to('cuda', non_blocking=True)\n"
-    assert verdicts(text) == ["unknown"]
+    chain = [f"x{i} = x{i - 1}[:8]" for i in range(1, 10_000)]
+    assert verdicts(HEAD + function("x0 = torch.zeros(8)", *chain, send("x9999"))) == ["unknown"]
 
 
 def test_ten_thousand_assignments_of_one_name() -> None:
-    text = HEAD + "def f():\n    x = torch.zeros(8)\n" + "    x = x.clone()\n" * 10_000 + "    x.to('cuda', non_blocking=True)\n"
-    assert verdicts(text) == ["unknown"]
+    chain = ["x = x.clone()"] * 10_000
+    assert verdicts(HEAD + function("x = torch.zeros(8)", *chain, send("x"))) == ["unknown"]
+
+
+def test_ten_thousand_assignments_that_do_not_matter() -> None:
+    others = [f"y{i} = y{i - 1} + 1" for i in range(1, 10_000)]
+    assert verdicts(HEAD + function("y0 = 0", "x = torch.zeros(8)", *others, send("x"))) == ["blocks"]
 
 
 def test_a_chain_within_the_bounds_is_followed() -> None:
-    chain = "".join(f"    x{i} = x{i - 1}[:8]\n" for i in range(1, 40))
-    text = HEAD + "def f():\n    x0 = torch.zeros(8)\n" + chain + "    x39.to('cuda', non_blocking=True)\n"
-    assert verdicts(text) == ["blocks"]
+    chain = [f"x{i} = x{i - 1}[:8]" for i in range(1, 40)]
+    assert verdicts(HEAD + function("x0 = torch.zeros(8)", *chain, send("x39"))) == ["blocks"]
 
 
 def test_ten_thousand_sites() -> None:
-    text = HEAD + "def f():\n    x = torch.zeros(8)\n" + "    x.to('cuda', non_blocking=True)\n" * 10_000
-    assert verdicts(text) == ["blocks"] * 10_000
-
-
-@pytest.mark.parametrize("opening", ["(", "-", "x[", "f(", "[", "not "])
-def test_five_hundred_nested_expressions(opening: str) -> None:
-    closing = {"(": ")", "x[": "]", "f(": ")", "[": "]"}.get(opening, "")
-    depth = 500 if opening in ("-", "not ") else 150  # the parser of Python itself allows no more brackets
-    text = HEAD + f"def f(x):\n    y = {opening * depth}x{closing * depth}\n    y.to('cuda', non_blocking=True)\n"
-    assert verdicts(text) in (["unknown"], [])
-
-
-@pytest.mark.parametrize("tail", [".clone()", "[0]", ".to('cpu')", " + x", " if c else x", " and x"])
-def test_five_hundred_chained_expressions(tail: str) -> None:
-    text = HEAD + f"def f(x, c):\n    y = x{tail * 500}\n    y.to('cuda', non_blocking=True)\n"
-    with bounded():
-        assert {site.verdict.kind for site in sites_in(text)} <= {"unknown", "blocks", "async"}
-
-
-def test_deep_expressions_pass_through_the_whole_engine() -> None:
-    text = HEAD + "def f(x):\n    y = " + "-" * 500 + "x\n    y.to('cuda', non_blocking=True)\n"
-    with bounded():
-        assert lint_source(text, "deep.py", Config()) == []
-
-
-def test_five_hundred_nested_blocks_of_branches() -> None:
-    branches = "".join(f"    if c > {i}:\n        x = torch.zeros({i + 1}, pin_memory=True)\n" for i in range(500))
-    text = HEAD + "def f(c):\n    x = torch.zeros(8)\n" + branches + "    x.to('cuda', non_blocking=True)\n"
-    assert verdicts(text) == ["unknown"]
-
-
-def test_long_elif_chain() -> None:
-    arms = "    if c == 0:\n        x = torch.zeros(8)\n" + "".join(f"    elif c == {i}:\n        x = torch.ones(8)\n" for i in range(1, 100))
-    text = HEAD + "def f(c):\n" + arms + "    else:\n        raise ValueError\n    x.to('cuda', non_blocking=True)\n"
-    assert verdicts(text) == ["blocks"]
-
-
-def test_nested_loops_reach_a_fixed_point() -> None:
-    depth = 15
-    body = "".join("    " * (i + 1) + f"for i{i} in range(2):\n" for i in range(depth))
-    inner = "    " * (depth + 1)
-    text = HEAD + "def f():\n    x = torch.zeros(8)\n" + body + inner + "x = x.clone()\n" + inner + "x.to('cuda', non_blocking=True)\n"
-    assert verdicts(text) == ["blocks"]
-
-
-def test_deep_class_hierarchy() -> None:
-    classes = "class C0:\n    def __init__(self):\n        self.x = torch.zeros(8)\n\n"
-    classes += "".join(f"class C{i}(C{i - 1}):\n    def m{i}(self):\n        return self.x\n\n" for i in range(1, 200))
-    text = HEAD + classes + "def f():\n    C199().x.to('cuda', non_blocking=True)\n"
-    assert verdicts(text) == ["blocks"]
-
-
-def test_wide_class_hierarchy() -> None:
-    classes = "class Base:\n    def make(self):\n        return torch.zeros(8)\n\n"
-    classes += "".join(f"class C{i}(Base):\n    def make(self):\n        return torch.zeros({i + 1})\n\n" for i in range(300))
-    text = HEAD + classes + "def f(o: Base):\n    o.make().to('cuda', non_blocking=True)\n"
-    with bounded():
-        assert {site.verdict.kind for site in sites_in(text)} <= {"unknown", "blocks"}
-
-
-def test_classes_that_are_their_own_bases() -> None:
-    text = HEAD + "class A(B):\n    pass\n\n\nclass B(A):\n    pass\n\n\ndef f():\n    A().x.to('cuda', non_blocking=True)\n"
-    assert verdicts(text) == ["unknown"]
-
-
-def test_mutual_recursion() -> None:
-    text = HEAD + "def a(x, n):\n    return b(x, n - 1)\n\n\ndef b(x, n):\n    return c(x, n)\n\n\ndef c(x, n):\n    return x if n else a(x, n)\n\n\n"
-    text += "def f(n):\n    a(torch.zeros(8), n).to('cuda', non_blocking=True)\n"
-    assert verdicts(text) in (["blocks"], ["unknown"])
-
-
-def test_recursion_that_never_ends() -> None:
-    text = HEAD + "def a(x):\n    return a(a(x))\n\n\ndef f():\n    a(torch.zeros(8)).to('cuda', non_blocking=True)\n"
-    with bounded():
-        assert [site.verdict.kind for site in sites_in(text)] in (["unknown"], [])
-
-
-def test_a_tower_of_calls() -> None:
-    """Each function calls the next twice: 2 ** 30 paths, each function once."""
-    functions = "".join(f"def f{i}(x):\n    return f{i + 1}(f{i + 1}(x))\n\n\n" for i in range(30))
-    text = HEAD + functions + "def f30(x):\n    return x.clone()\n\n\ndef f(x):\n    f0(torch.zeros(8)).to('cuda', non_blocking=True)\n"
-    with bounded():
-        assert [site.verdict.kind for site in sites_in(text)] == ["unknown"]
-
-
-def test_calls_within_the_bounds_are_followed() -> None:
-    functions = "".join(f"def f{i}(x):\n    return f{i + 1}(x)\n\n\n" for i in range(MAX_FRAMES - 2))
-    text = HEAD + functions + f"def f{MAX_FRAMES - 2}(x):\n    return x.clone()\n\n\ndef f():\n    f0(torch.zeros(8)).to('cuda', non_blocking=True)\n"
-    assert verdicts(text) == ["blocks"]
+    sites = [send("x")] * 10_000
+    assert verdicts(HEAD + function("x = torch.zeros(8)", *sites)) == ["blocks"] * 10_000
 
 
 def test_huge_literals() -> None:
     numbers = ", ".join(str(i) for i in range(100_000))
     rows = ", ".join("[1, 2, 3, 4]" for _ in range(20_000))
-    text = HEAD + f"def f():\n    torch.tensor([{numbers}]).to('cuda', non_blocking=True)\n    torch.tensor([{rows}]).cuda(non_blocking=True)\n"
+    text = HEAD + function(send(f"torch.tensor([{numbers}])"), send(f"torch.tensor([{rows}])"))
     assert verdicts(text) == ["blocks", "blocks"]
 
 
 def test_huge_dict_of_tensors() -> None:
     entries = ", ".join(f"'k{i}': torch.zeros(8)" for i in range(5_000))
-    text = HEAD + f"T = {{{entries}}}\n\n\ndef f(k):\n    T['k7'].to('cuda', non_blocking=True)\n    T[k].to('cuda', non_blocking=True)\n"
+    text = f"{HEAD}T = {{{entries}}}\n\n\n" + function(send("T['k7']"), send("T[k]"), args="k")
     assert verdicts(text) == ["blocks", "blocks"]
 
 
 def test_many_callers() -> None:
-    calls = "".join(f"def c{i}():\n    g(torch.zeros({i + 1}))\n\n\n" for i in range(500))
-    text = HEAD + "def g(x):\n    x.to('cuda', non_blocking=True)\n\n\n" + calls
-    with bounded():
-        assert {site.verdict.kind for site in sites_in(text)} <= {"unknown", "blocks"}
+    calls = "".join(function(f"g(torch.zeros({i + 1}))", name=f"c{i}") for i in range(500))
+    assert set(verdicts(HEAD + function(send("x"), name="g", args="x") + calls)) <= {"unknown", "blocks"}
 
 
-def test_past_the_bound_the_reason_says_so() -> None:
+def test_past_the_bound_nothing_wrong_is_said() -> None:
     """A value that takes more questions than one site may ask."""
     width = MAX_STEPS + 500
-    terms = "".join(f"    y{i} = torch.zeros({i + 1})\n" for i in range(width))
+    terms = [f"y{i} = torch.zeros({i + 1})" for i in range(width)]
+    terms[-1] = f"y{width - 1} = torch.zeros(3, pin_memory=True)"
     pieces = ", ".join(f"y{i}" for i in range(width))
-    text = HEAD + f"def f():\n{terms}    torch.cat([{pieces}]).pin_memory().to('cuda', non_blocking=True)\n"
     with bounded():
-        (site,) = sites_in(text)
-    assert site.verdict.kind in ("unknown", "async")
-    if site.verdict.kind == "unknown":
-        assert "more code than is followed" in site.verdict.reason
+        (site,) = sites_in(HEAD + function(*terms, f"for y in [{pieces}]:", "    " + send("y")))
+    assert site.verdict.kind == "unknown"
+    assert "more code than is followed" in site.verdict.reason
+
+
+# --- deep nesting ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("opening", ["(", "-", "x[", "f(", "[", "not "])
+def test_nested_expressions(opening: str) -> None:
+    closing = {"(": ")", "x[": "]", "f(": ")", "[": "]"}.get(opening, "")
+    depth = 500 if opening in ("-", "not ") else 150  # the parser of Python itself allows no more brackets
+    text = HEAD + function(f"y = {opening * depth}x{closing * depth}", send("y"), args="x")
+    assert verdicts(text) in (["unknown"], [])
+
+
+@pytest.mark.parametrize("tail", [".clone()", "[0]", ".to('cpu')", " + x", " if c else x", " and x"])
+def test_five_hundred_chained_expressions(tail: str) -> None:
+    text = HEAD + function(f"y = x{tail * 500}", send("y"), args="x, c")
+    assert set(verdicts(text)) <= {"unknown", "blocks"}
+
+
+def test_deep_expressions_pass_through_the_whole_engine() -> None:
+    with bounded():
+        assert lint_source(HEAD + function("y = " + "-" * 500 + "x", send("y"), args="x"), "deep.py", Config()) == []
+
+
+def test_five_hundred_branches_one_after_another() -> None:
+    branches = [line for i in range(500) for line in (f"if c > {i}:", f"    x = torch.zeros({i + 1}, pin_memory=True)")]
+    assert verdicts(HEAD + function("x = torch.zeros(8)", *branches, send("x"), args="c")) == ["unknown"]
+
+
+def test_long_elif_chain() -> None:
+    arms = [line for i in range(100) for line in (f"{'el' * (i > 0)}if c == {i}:", "    x = torch.ones(8)")]
+    text = HEAD + function(*arms, "else:", "    raise ValueError", send("x"), args="c")
+    assert verdicts(text) == ["blocks"]
+
+
+def test_nested_loops_reach_a_fixed_point() -> None:
+    depth = 15
+    loops = ["    " * i + f"for i{i} in range(2):" for i in range(depth)]
+    inner = "    " * depth
+    text = HEAD + function("x = torch.zeros(8)", *loops, f"{inner}x = x.clone()", f"{inner}{send('x')}")
+    assert verdicts(text) == ["blocks"]
+
+
+# --- classes and calls -----------------------------------------------------------------------------------------------
+
+
+def subclass(name: str, base: str, *statements: str) -> str:
+    body = "".join(f"        {one}\n" for one in statements)
+    return f"class {name}({base}):\n    def make(self):\n{body}\n\n"
+
+
+def test_deep_class_hierarchy() -> None:
+    classes = "class C0:\n    def __init__(self):\n        self.x = torch.zeros(8)\n\n\n"
+    classes += "".join(subclass(f"C{i}", f"C{i - 1}", "return self.x") for i in range(1, 200))
+    assert verdicts(HEAD + classes + function(send("C199().x"), send("C199().make()"))) == ["blocks", "blocks"]
+
+
+def test_wide_class_hierarchy() -> None:
+    classes = subclass("Base", "object", "return torch.zeros(8)")
+    classes += "".join(subclass(f"C{i}", "Base", f"return torch.zeros({i + 1})") for i in range(300))
+    assert set(verdicts(HEAD + classes + function(send("o.make()"), args="o: Base"))) <= {"unknown", "blocks"}
+
+
+def test_classes_that_are_their_own_bases() -> None:
+    classes = subclass("A", "B", "return super().make()") + subclass("B", "A", "return super().make()")
+    found = verdicts(HEAD + classes + function(send("A().x"), send("A().make()")))
+    assert set(found) == {"unknown"}
+
+
+def test_mutual_recursion() -> None:
+    functions = function("return b(x, n - 1)", name="a", args="x, n")
+    functions += function("return c(x, n)", name="b", args="x, n")
+    functions += function("return x if n else a(x, n)", name="c", args="x, n")
+    text = HEAD + functions + function(send("a(torch.zeros(8), n)"), args="n")
+    assert verdicts(text) in (["blocks"], ["unknown"])
+
+
+def test_recursion_that_never_ends() -> None:
+    text = HEAD + function("return a(a(x))", name="a", args="x") + function(send("a(torch.zeros(8))"))
+    assert verdicts(text) in (["unknown"], [])
+
+
+def test_a_tower_of_calls() -> None:
+    """Each function calls the next twice: 2 ** 30 paths, each function once."""
+    tower = "".join(function(f"return f{i + 1}(f{i + 1}(x))", name=f"f{i}", args="x") for i in range(30))
+    tower += function("return x.clone()", name="f30", args="x")
+    assert verdicts(HEAD + tower + function(send("f0(torch.zeros(8))"))) == ["unknown"]
+
+
+def test_calls_within_the_bounds_are_followed() -> None:
+    depth = MAX_FRAMES - 2
+    tower = "".join(function(f"return f{i + 1}(x)", name=f"f{i}", args="x") for i in range(depth))
+    tower += function("return x.clone()", name=f"f{depth}", args="x")
+    assert verdicts(HEAD + tower + function(send("f0(torch.zeros(8))"))) == ["blocks"]
+
+
+def test_a_site_that_no_value_reaches() -> None:
+    uses = ("torch.zeros(3).to(d, non_blocking=True)", "torch.tensor([1], device=d)")
+    text = HEAD + function("if False:", "    d = 'cuda'", *uses)
+    project = Project(None, Config())
+    module = project.load("unreached.py", text.encode())
+    assert {site.verdict.kind for site in find_sites(project, module, opt_in=True)} <= {"unknown", "blocks"}
 
 
 MEASURE = """
@@ -216,18 +243,19 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 @pytest.mark.parametrize(
     "body",
     [
-        "def f():\n    x = torch.zeros(8)\n" + "    x.to('cuda', non_blocking=True)\n" * 10_000,
-        "def f():\n    x = torch.zeros(8)\n" + "    x = x.clone()\n" * 10_000 + "    x.to('cuda', non_blocking=True)\n",
-        f"def f():\n    torch.tensor([{'1, ' * 100_000}]).to('cuda', non_blocking=True)\n",
+        function("x = torch.zeros(8)", *[send("x")] * 10_000),
+        function("x = torch.zeros(8)", *["x = x.clone()"] * 10_000, send("x")),
+        function(send(f"torch.tensor([{'1, ' * 100_000}])")),
     ],
     ids=["sites", "assignments", "literal"],
 )
 def test_memory(body: str) -> None:
-    done = subprocess.run([sys.executable, "-c", MEASURE], input=HEAD + body, capture_output=True, text=True, timeout=120, check=True)
+    command = [sys.executable, "-c", MEASURE]
+    done = subprocess.run(command, input=HEAD + body, capture_output=True, text=True, check=True)
     assert int(done.stdout) / 1_000 < MEGABYTES
 
 
-# --- modules that go round in circles ----------------------------------------------------------------------------------
+# --- modules that go round in circles --------------------------------------------------------------------------------
 
 
 def write(root: Path, files: dict[str, str]) -> None:
@@ -241,7 +269,7 @@ CYCLE = {
     "pkg/__init__.py": "from .a import *\nfrom .b import *\n",
     "pkg/a.py": "from .b import *\nfrom . import c\nfrom pkg import later\nX = later\n",
     "pkg/b.py": "from .a import *\nfrom .c import Y as later\n",
-    "pkg/c.py": "import torch\nfrom pkg.a import X\nimport pkg\nY = X\n\n\ndef f():\n    Y.to('cuda', non_blocking=True)\n    pkg.Z.to('cuda', non_blocking=True)\n",
+    "pkg/c.py": "import torch\nfrom pkg.a import X\nimport pkg\nY = X\n\n\n" + function(send("Y"), send("pkg.Z")),
 }
 
 
@@ -253,8 +281,8 @@ def test_cyclic_imports(tmp_path: Path) -> None:
 
 
 def test_a_module_that_imports_itself(tmp_path: Path) -> None:
-    text = "import torch\n\nX = torch.zeros(8)\nimport me\nfrom me import *\nfrom me import X as Y\n\n\ndef f():\n"
-    text += "    Y.to('cuda', non_blocking=True)\n    me.X.to('cuda', non_blocking=True)\n    me.me.me.X.cuda(non_blocking=True)\n"
+    imports = "import torch\n\nX = torch.zeros(8)\nimport me\nfrom me import *\nfrom me import X as Y\n\n\n"
+    text = imports + function(send("Y"), send("me.X"), send("me.me.me.X"))
     write(tmp_path, {"me.py": text})
     with bounded():
         found = sites_in(text, tmp_path, "me.py")
@@ -264,28 +292,84 @@ def test_a_module_that_imports_itself(tmp_path: Path) -> None:
 def test_a_chain_of_a_hundred_modules(tmp_path: Path) -> None:
     files = {f"m{i}.py": f"from m{i + 1} import X\n" for i in range(100)}
     files["m100.py"] = "import torch\nX = torch.zeros(8)\n"
-    files["user.py"] = "from m60 import X\n\n\ndef f():\n    X.to('cuda', non_blocking=True)\n"
+    files["user.py"] = "from m60 import X\n\n\n" + function(send("X"))
     write(tmp_path, files)
     with bounded():
         assert [site.verdict.kind for site in sites_in(files["user.py"], tmp_path, "user.py")] == ["blocks"]
 
 
-# --- the same every time -----------------------------------------------------------------------------------------------
+# --- the same every time ---------------------------------------------------------------------------------------------
 
+BUFFERS = """
+import torch
+
+
+class Pair:
+    def __init__(self, n, pin):
+        self.cpu = torch.zeros(n, 8, pin_memory=pin)
+        self.gpu = torch.zeros(n, 8, device="cuda")
+
+    def send(self, n):
+        return self.gpu[:, :n].copy_(self.cpu[:, :n], non_blocking=True)
+
+
+class Plain(Pair):
+    def send(self, n):
+        return self.gpu.copy_(self.cpu, non_blocking=True)
+"""
+ENGINE = """
+import torch
+from .buffers import Pair, Plain
+from . import helpers
+
+
+class Engine:
+    def __init__(self):
+        self.pairs = {"a": Pair(4, True), "b": Plain(4, False)}
+        self.late = None
+
+    def step(self, names):
+        for name in names:
+            self.pairs[name].send(3)
+            self.pairs[name].cpu.to("cuda", non_blocking=True)
+        if self.late is None:
+            self.late = helpers.make(8)
+        return helpers.move(self.late)
+"""
+HELPERS = """
+import torch
+
+
+def make(n):
+    return torch.cat([torch.zeros(n), torch.ones(n)])
+
+
+def move(x):
+    return x.to("cuda", non_blocking=True)
+
+
+def both(x, flag):
+    y = x if flag else torch.zeros(4)
+    return move(y)
+"""
+MORE = """
+import torch
+from .helpers import both, make, move
+
+
+def run(k):
+    for x in (torch.zeros(3), torch.zeros(3, pin_memory=True), make(k)):
+        move(x)
+        both(x, k)
+        x.cuda(non_blocking=True)
+"""
 PROJECT = {
     "pyproject.toml": "",
     "pkg/__init__.py": "from .buffers import Pair\nfrom .engine import Engine\n",
-    "pkg/buffers.py": "import torch\n\n\nclass Pair:\n    def __init__(self, n, pin):\n        self.cpu = torch.zeros(n, 8, pin_memory=pin)\n"
-    "        self.gpu = torch.zeros(n, 8, device='cuda')\n\n    def send(self, n):\n        return self.gpu[:, :n].copy_(self.cpu[:, :n], non_blocking=True)\n\n\n"
-    "class Plain(Pair):\n    def send(self, n):\n        return self.gpu.copy_(self.cpu, non_blocking=True)\n",
-    "pkg/engine.py": "import torch\nfrom .buffers import Pair, Plain\nfrom . import helpers\n\n\nclass Engine:\n    def __init__(self):\n"
-    "        self.pairs = {'a': Pair(4, True), 'b': Plain(4, False)}\n        self.late = None\n\n    def step(self, names):\n        for name in names:\n"
-    "            self.pairs[name].send(3)\n            self.pairs[name].cpu.to('cuda', non_blocking=True)\n        if self.late is None:\n"
-    "            self.late = helpers.make(8)\n        return helpers.move(self.late)\n",
-    "pkg/helpers.py": "import torch\n\n\ndef make(n):\n    return torch.cat([torch.zeros(n), torch.ones(n)])\n\n\ndef move(x):\n    return x.to('cuda', non_blocking=True)\n\n\n"
-    "def both(x, flag):\n    y = x if flag else torch.zeros(4)\n    return move(y)\n",
-    "pkg/more.py": "import torch\nfrom .helpers import both, make, move\n\n\ndef run(k):\n    for x in (torch.zeros(3), torch.zeros(3, pin_memory=True), make(k)):\n"
-    "        move(x)\n        both(x, k)\n        x.cuda(non_blocking=True)\n",
+    "pkg/buffers.py": BUFFERS,
+    "pkg/engine.py": ENGINE,
+    "pkg/helpers.py": HELPERS,
+    "pkg/more.py": MORE,
 }
 LIST = """
 import json, sys
@@ -306,9 +390,8 @@ json.dump(found, sys.stdout, sort_keys=True)
 
 
 def run_python(*arguments: str, seed: str = "0") -> str:
-    done = subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, timeout=120, check=False, env={**os.environ, "PYTHONHASHSEED": seed}
-    )
+    environment = {**os.environ, "PYTHONHASHSEED": seed}
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -336,8 +419,9 @@ def test_sites_do_not_depend_on_what_was_asked_before(tmp_path: Path) -> None:
 
 def test_output_does_not_depend_on_jobs(tmp_path: Path) -> None:
     write(tmp_path, PROJECT)
+    options = ("--isolated", "--no-cache", "--exit-zero", "--output-format", "json")
     answers = {
-        run_python("-m", "h2dlint", "--isolated", "--no-cache", "--exit-zero", "--output-format", "json", "--jobs", jobs, str(tmp_path), seed=seed)
+        run_python("-m", "h2dlint", *options, "--jobs", jobs, str(tmp_path), seed=seed)
         for jobs in ("1", "2")
         for seed in ("0", "5")
     }

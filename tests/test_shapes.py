@@ -1,4 +1,4 @@
-"""Views on shapes against PyTorch: random chains of views, and each claim of the pure functions compared with real strides."""
+"""Views on shapes against PyTorch: random chains of views, each claim compared with real strides."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ def check(shape: Shape | None, tensor: Any) -> None:
         assert shape.layout == real_layout(tensor), (shape, tensor.shape, tensor.stride())
 
 
-Step = tuple[Shape | None, Any]
+Step = tuple["Shape | None", Any]
+VIEWS = ("pick", "permute", "transpose", "reverse", "narrow", "select", "unsqueeze", "expand", "flatten")
 
 
 def apply_pick(shape: Shape, tensor: Any, draw: Any) -> Step:
@@ -80,7 +81,7 @@ def apply_pick(shape: Shape, tensor: Any, draw: Any) -> Step:
 def apply_view(shape: Shape, tensor: Any, draw: Any) -> Step:
     """One random view of both."""
     rank = tensor.dim()
-    name = draw(st.sampled_from(("pick", "permute", "transpose", "reverse", "narrow", "select", "unsqueeze", "expand", "flatten")))
+    name = draw(st.sampled_from(VIEWS))
     at = draw(st.integers(0, rank - 1)) if rank else 0
     match name:
         case "pick":

@@ -48,7 +48,8 @@ def test_sites(path: Path) -> None:
         said, missed = marks.get(site.row, ("no site", None))
         wanted = set((missed or said).split())
         if spell(site, wanted) != wanted:
-            wrong.append(f"{path.name}:{site.row}: expected {missed or said}, found {sorted(spell(site, {'h2d'}))}: {site.verdict.reason}")
+            words = " ".join(sorted(spell(site, {"h2d"})))
+            wrong.append(f"{path.name}:{site.row}: expected {missed or said}, found {words}: {site.verdict.reason}")
     rows = Counter(site.row for site in found)
     wrong += [f"{path.name}:{row}: found {rows[row]} sites, expected 1" for row in marks if rows[row] != 1]
     assert not wrong, "\n" + "\n".join(wrong)

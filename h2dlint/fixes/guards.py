@@ -27,11 +27,15 @@ _BUILTINS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Reuse:
-    """Whether the copy may read the buffer itself; `why` says what is missing, `step` what makes it right."""
+    """Whether the copy may read the buffer itself; `why` says what is missing, `step` what makes it right.
+
+    `overtaken` says that a write is seen in the same function that comes after the copy.
+    """
 
     safe: bool
     why: str = ""
     step: Step | None = None
+    overtaken: bool = False
 
 
 def judge_reuse(site: Site, context: RuleContext, buffer: ast.expr, allocated: Span | None) -> Reuse:
@@ -48,7 +52,9 @@ def judge_reuse(site: Site, context: RuleContext, buffer: ast.expr, allocated: S
     if (step := find_guard(site, context, base)) is not None:
         return Reuse(True, step=step)
     name = base or ast.unparse(buffer)
-    return Reuse(False, f"nothing seen waits for the copy before `{name}` may be written again: {ADVICE}")
+    overtaken = function is not None and bool(base) and any(_later_writes(context, call, function, base))
+    why = f"nothing seen waits for the copy before `{name}` may be written again: {ADVICE}"
+    return Reuse(False, why, overtaken=overtaken)
 
 
 def find_guard(site: Site, context: RuleContext, buffer: str = "") -> Step | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from h2dlint.facts import method_kind
 from h2dlint.model import Site, Step
-from h2dlint.project import in_tests
+from h2dlint.project import MENTIONED, in_tests
 from h2dlint.races.expressions import FoundUse, Use
 from h2dlint.races.paths import names_of, path_of
 from h2dlint.races.state import Kind, Mark, State, holds_memory
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 MAX_CALLERS = 6
 MAX_RETURNS = 3
 MAX_METHODS = 60
-NAMED = r"\b{}\b"
 
 
 def find_races(project: Project, module: Module, sites: Sequence[Site]) -> list[Site]:
@@ -134,7 +133,7 @@ class _Finder:
         owner = scope.owner
         calls = self.interp.calls_named(scope.name, scope)
         if calls is None and owner is not None:
-            modules = self.project.modules_with(owner.name, NAMED, scope.module)
+            modules = self.project.modules_with(owner.name, MENTIONED, scope.module)
             calls = None if modules is None else [one for module in modules for one in module.calls(scope.name)]
         if calls is None:
             return None

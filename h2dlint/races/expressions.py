@@ -11,7 +11,7 @@ from h2dlint.flow import FILLERS, dotted
 from h2dlint.model import Fact
 from h2dlint.races.paths import SAME, path_of, reference, values_of
 from h2dlint.races.state import Box, Kind, Lane, Mark, State, Tup, element_of, holds_memory, is_memory, join, join_kinds
-from h2dlint.values import LibObject, Map, Seq
+from h2dlint.values import LibObject, Map, Seq, Value, alternatives
 
 if TYPE_CHECKING:
     from h2dlint.facts import Frame
@@ -19,14 +19,15 @@ if TYPE_CHECKING:
     from h2dlint.races.walk import Tools
 
 READING_BUILTINS = frozenset(
-    "int float bool complex str repr print format sum max min any all abs round range sorted bytes bytearray divmod pow hash".split()
+    "int float bool complex str repr print format sum max min any all abs round range sorted bytes bytearray divmod pow "
+    "hash".split()
 )
 PASSING_BUILTINS = frozenset("list tuple zip enumerate reversed iter next dict memoryview set".split())
 BOX_VIEWS = frozenset(("values", "items", "copy"))
 BOX_ITEMS = frozenset(("pop", "popleft", "get", "get_nowait", "popitem"))
 READING_CALLS = frozenset(
-    "torch.save PIL.Image.fromarray json.dump json.dumps pickle.dump pickle.dumps struct.pack torchvision.utils.save_image "
-    "torchvision.transforms.functional.to_pil_image safetensors.torch.save_file cv2.imwrite builtins.print".split()
+    "torch.save PIL.Image.fromarray json.dump json.dumps pickle.dump pickle.dumps struct.pack builtins.print "
+    "torchvision.utils.save_image torchvision.transforms.functional.to_pil_image safetensors.torch.save_file cv2.imwrite".split()
 )
 LOGGING = frozenset(("debug", "info", "warning", "error", "log"))
 UNTOUCHED = frozenset(("requires_grad_", "share_memory_", "pin_memory_", "__getitem__"))
@@ -144,15 +145,18 @@ class Expressions:
         return element_of(kind)
 
     def is_on_host(self, node: ast.expr) -> bool:
-        values = values_of(node, self.frame, self.tools.interp)
+        values = self.known(node)
         return bool(values) and all(
             isinstance(one, (Seq, Map)) or (isinstance(one, Fact) and one.device == "cpu") for one in values
         )
 
     def is_on_gpu(self, node: ast.expr) -> bool:
-        return any(
-            isinstance(one, Fact) and one.device == "gpu" for one in values_of(node, self.frame, self.tools.interp)
-        )
+        return any(isinstance(one, Fact) and one.device == "gpu" for one in self.known(node))
+
+    def known(self, node: ast.expr) -> tuple[Value, ...]:
+        """The values of an expression that decides on a finding: callers and other objects are asked too."""
+        self.tools.interp.begin()
+        return alternatives(self.tools.interp.expr(node, self.frame))
 
     # --- uses --------------------------------------------------------------------------------------------------
 
@@ -292,7 +296,8 @@ class Expressions:
         if "out" in keywords and is_memory(keywords["out"]):
             self.write(node)
             return keywords["out"]
-        if isinstance(node.func, ast.Attribute) and holds_memory(receiver):
+        is_filled = isinstance(node.func, ast.Attribute) and node.func.attr in FILLERS and not is_memory(receiver)
+        if isinstance(node.func, ast.Attribute) and holds_memory(receiver) and not is_filled:
             return self.method(node, node.func.attr, node.func.value, receiver, kinds)
         return self.function(node, kinds, keywords)
 
@@ -403,9 +408,8 @@ class Expressions:
 
     def is_converted(self, node: ast.Call, owner: ast.expr) -> bool:
         """Whether a cast surely makes a new tensor; where the dtype is right already, it gives the same one."""
-        interp = self.tools.interp
-        before = {one.dtype for one in values_of(owner, self.frame, interp) if isinstance(one, Fact)}
-        after = {one.dtype for one in values_of(node, self.frame, interp) if isinstance(one, Fact)}
+        before = {one.dtype for one in self.known(owner) if isinstance(one, Fact)}
+        after = {one.dtype for one in self.known(node) if isinstance(one, Fact)}
         return bool(before and after) and None not in before | after and not before & after
 
     def moved(self, node: ast.Call, name: str, owner: ast.expr, kind: Kind | None) -> Kind | None:
@@ -432,8 +436,6 @@ class Expressions:
                 return None
 
     def box_method(self, name: str, owner: ast.expr, kind: Kind | None, kinds: list[Kind | None]) -> Kind | None:
-        if name in FILLERS or name == "put":
-            return None
         if name == "clear" and (path := self.key(owner)) is not None:
             self.state.forget(path)
         if name in BOX_VIEWS:
@@ -442,16 +444,18 @@ class Expressions:
 
     def function(self, node: ast.Call, kinds: list[Kind | None], keywords: dict[str, Kind | None]) -> Kind | None:
         """A call that is given the memory."""
-        given = [kind for kind in (*kinds, *keywords.values()) if holds_memory(kind)]
+        given = [kind for kind in (*kinds, *keywords.values()) if kind is not None and holds_memory(kind)]
         name = call_name(node.func)
-        if isinstance(node.func, ast.Attribute) and (name in FILLERS or name in ("put", "put_nowait")):
+        if not given:
+            return None
+        if isinstance(node.func, ast.Attribute) and name in FILLERS:
             path = self.key(node.func.value)
             if path is not None:
                 kind = given[0] if name not in ("extend", "update") else element_of(given[0])
                 self.state.names[path] = Box(kind) if kind is not None else Box("tensor")
             return None
         if isinstance(node.func, ast.Name) and (known := self.builtin(node, name, given[0])) is not False:
-            return known  # type: ignore[return-value]
+            return known
         library = reference(node.func, self.frame, self.tools.interp)
         if library:
             return self.library(node, library, kinds, given[0])

@@ -86,7 +86,7 @@ def reference(func: ast.expr, frame: Frame, interp: Interpreter) -> str:
 
 def values_of(node: ast.expr, frame: Frame, interp: Interpreter) -> tuple[object, ...]:
     interp.begin()
-    return alternatives(interp.expr(node, frame))
+    return alternatives(interp.near(node, frame))
 
 
 # --- all names of one memory ------------------------------------------------------------------------------------------
@@ -102,9 +102,7 @@ def names_of(path: str, frame: Frame, interp: Interpreter) -> dict[str, Kind]:
         for name, whole, kind in links:
             for one, other in ((name, whole), (whole, name)):
                 if other in found and one not in found:
-                    found[one] = (
-                        "array" if kind == "array" and one == name else found[other] if one == name else "tensor"
-                    )
+                    found[one] = "tensor" if one == whole else "array" if kind == "array" else found[other]
                     grown = True
     return found
 
@@ -159,7 +157,6 @@ def class_links(scope: Scope, prefix: str, interp: Interpreter) -> Iterator[Link
                     whole, kind = local[whole][0], "array" if "array" in (kind, local[whole][1]) else "tensor"
                 if whole.startswith("self.") and whole != f"self.{store.attr}":
                     yield f"{prefix}.{store.attr}", prefix + whole[4:], kind
-    return
 
 
 def held_links(path: str, frame: Frame, interp: Interpreter) -> Iterator[Link]:
@@ -167,24 +164,12 @@ def held_links(path: str, frame: Frame, interp: Interpreter) -> Iterator[Link]:
     parts = path.rsplit(".", 1)
     if len(parts) < 2 or parts[0] == "self" or "[" in parts[0]:
         return
-    node = ast.parse(parts[0], mode="eval").body
-    holder: tuple[object, ...] = ()
-    for known in frame.scope.flow.statement:
-        if isinstance(known, ast.Subscript) or isinstance(known, ast.Call):
-            for inner in ast.walk(known):
-                if (
-                    isinstance(inner, (ast.Attribute, ast.Name))
-                    and dotted(inner) == parts[0]
-                    and isinstance(inner.ctx, ast.Load)
-                ):
-                    node = inner
-                    holder = values_of(node, frame, interp)
-                    break
-        if holder:
-            break
-    for one in holder:
-        if isinstance(one, Inst):
-            yield from class_links(one.scope, parts[0], interp)
+    for node in walk_scope(frame.scope.node):
+        if isinstance(node, (ast.Attribute, ast.Name)) and isinstance(node.ctx, ast.Load) and dotted(node) == parts[0]:
+            for one in values_of(node, frame, interp):
+                if isinstance(one, Inst):
+                    yield from class_links(one.scope, parts[0], interp)
+            return
 
 
 def walk_scope(node: ast.AST) -> Iterator[ast.AST]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Literal, Union
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Lane:
 
 
 # What an expression is to the copy: the memory itself as a tensor or a numpy array, something that holds it, an event.
-Kind = Union[Literal["tensor", "array"], Box, Tup, Mark, Lane]
+Kind = Literal["tensor", "array"] | Box | Tup | Mark | Lane
 
 
 def is_memory(kind: Kind | None) -> bool:

@@ -46,8 +46,8 @@ Slices of whole rows (`buf[:n]`, `buf[i]`, `buf[i, :n]`) are packed and never re
 
 ## Fix safety
 Staging is safe: its memory is new for each copy. The row loop and the turned copy read the buffer itself, later than
-before: they are written where the buffer is not written again, or where an event or a stream is seen on which the host
-waits before it is. Where nothing else can be done they are offered as unsafe, and the fix says what to add.
+before: they are safe if the buffer is not written again, or if an event or a stream is seen on which the host waits
+before it is; else unsafe, and the fix says what to add. Where a write is seen that comes after the copy, it is staged.
 
 ## References
 - https://docs.pytorch.org/docs/stable/notes/cuda.html#use-pinned-memory-buffers
@@ -99,30 +99,27 @@ def check(site: Site, context: RuleContext) -> Finding | None:
 
 
 def _fix(site: Site, context: RuleContext, call: ast.Call) -> Fix | str:
-    direct = _direct(site, context, call)
-    if direct is not None and direct.safety == "safe":
-        return direct
-    staged = stage(site, context, call)
-    # Fresh memory needs no guard: an unguarded read of the buffer is only offered where nothing else can be done.
-    return staged if isinstance(staged, Fix) or direct is None else direct
+    return _direct(site, context, call) or stage(site, context, call)
 
 
 def _direct(site: Site, context: RuleContext, call: ast.Call) -> Fix | None:
-    """The copy straight from the buffer, in pieces that are packed."""
+    """The copy straight from the buffer, in packed pieces; None where that cannot be, or surely comes too late."""
     if site.memory != "pinned" or len(site.sources) != 1:
         return None
-    if site.verdict.fault == "permuted" and not isinstance(edits := turn_ends(site, context, call), str):
-        return _read_later(site, context, call, "turn both ends, so that the host side is packed", edits)
-    if site.verdict.fault == "gapped" and isinstance(plan := check_rows(site, context, call), Plan):
-        return _read_later(site, context, call, "copy row by row, each packed", loop_over_rows(plan, context))
-    return None
-
-
-def _read_later(site: Site, context: RuleContext, call: ast.Call, message: str, edits: tuple[Edit, ...]) -> Fix:
-    """A fix after which the GPU reads the buffer itself, some time after the call has returned."""
+    message, edits = _packed(site, context, call)
     source, fact = source_of(call), site.source
-    assert source is not None and fact is not None
+    if not edits or source is None or fact is None:
+        return None
     reuse = judge_reuse(site, context, source, fact.origin.span if fact.origin else None)
     if reuse.safe:
         return with_step(Fix("safe", message, edits), reuse.step)
-    return Fix("unsafe", message, edits, reuse.why)
+    return None if reuse.overtaken else Fix("unsafe", message, edits, reuse.why)
+
+
+def _packed(site: Site, context: RuleContext, call: ast.Call) -> tuple[str, tuple[Edit, ...]]:
+    """How the copy can be made of packed pieces, with the edits; no edits where it cannot."""
+    if site.verdict.fault == "permuted" and not isinstance(edits := turn_ends(site, context, call), str):
+        return "turn both ends, so that the host side is packed", edits
+    if site.verdict.fault == "gapped" and isinstance(plan := check_rows(site, context, call), Plan):
+        return "copy row by row, each packed", loop_over_rows(plan, context)
+    return "", ()

@@ -4,7 +4,7 @@
 Finds a non_blocking copy from a pinned buffer (or into one) that the host writes again, further on, in the next turn
 of a loop or in the next call of the method, on a way that passes no synchronisation since the copy: no
 `event.synchronize()` of an event recorded after it, no `stream.synchronize()`, no blocking copy on the same stream.
-Across calls a wait that is seen anywhere between, in the callers or in a context manager around them, counts as a guard.
+Across calls a wait seen anywhere between, in the callers or in a context manager around them, counts as a guard.
 
 ## Why it is bad
 The call returns before the GPU has read the memory. What the host writes next goes out instead, or half of it does:

@@ -28,13 +28,12 @@ class Tally:
     failures: tuple[str, ...] = ()
 
     def __add__(self, other: Tally) -> Tally:
-        return Tally(
-            self.programs + other.programs, self.changed + other.changed, (*self.failures, *other.failures)
-        )
+        failures = (*self.failures, *other.failures)
+        return Tally(self.programs + other.programs, self.changed + other.changed, failures)
 
 
-def explore(seed: int | None, programs: int, stop: bool = False) -> Tally:
-    """Tries so many programs, fresh ones without a seed; `stop` at the first failure."""
+def explore(seed: int | None, programs: int, kinds: tuple[str, ...] = (), stop: bool = False) -> Tally:
+    """Tries so many programs, fresh ones without a seed, of these kinds only; `stop` at the first failure."""
     torch.set_num_threads(1)
     total = Tally()
     with tempfile.TemporaryDirectory() as folder:
@@ -47,7 +46,7 @@ def explore(seed: int | None, programs: int, stop: bool = False) -> Tally:
             deadline=None,
             suppress_health_check=list(HealthCheck),
         )
-        @given(text=modules(A_MODULE), unsafe=st.booleans())
+        @given(text=modules(A_MODULE, kinds), unsafe=st.booleans())
         def run(text: str, unsafe: bool) -> None:
             nonlocal total
             if not (stop and total.failures):

@@ -74,8 +74,9 @@ class Writer:
 
 
 @st.composite
-def modules(draw: Any, functions: int) -> str:
-    """A module of so many functions f0, f1, ... ."""
+def modules(draw: Any, functions: int, kinds: tuple[str, ...] = ()) -> str:
+    """A module of so many functions f0, f1, ...; with `kinds` only of those."""
+    chosen = [kind for kind in KINDS if not kinds or kind.__name__ in kinds]
 
     def pick(*options: Any) -> Any:
         return options[draw(st.integers(0, len(options) - 1))]
@@ -84,14 +85,14 @@ def modules(draw: Any, functions: int) -> str:
     torch = "th" if "as th" in head else "torch"
     parts = [head, PREAMBLE.format(torch=torch)]
     for number in range(functions):
-        parts.append(f"\n\n{_write_function(pick, torch, number)}")
+        parts.append(f"\n\n{_write_function(pick, torch, number, chosen)}")
     return "".join(parts)
 
 
-def _write_function(pick: Any, torch: str, number: int) -> str:
+def _write_function(pick: Any, torch: str, number: int, kinds: list[Any]) -> str:
     writer = Writer(pick, torch)
     for _ in range(pick(1, 1, 2, 3)):
-        kind = pick(*KINDS)
+        kind = pick(*kinds)
         around = pick("", "", "", "if", "for", "with", "try", "match", "while", "def")
         write = _AROUND[around] if around else _plain
         write(writer, kind)
@@ -267,7 +268,8 @@ def strided_copy(writer: Writer) -> None:
         writer.add(f"{device} = {writer.torch}.zeros({_tuple(sizes)}{dtype}, device=device)")
         target = f"{device}[{sub}]"
     elif form == "fit":
-        writer.add(f"{device} = {writer.torch}.zeros({host}[{sub.replace('seen(n)', 'n')}].shape{dtype}, device=device)")
+        shape = f"{host}[{sub.replace('seen(n)', 'n')}].shape"
+        writer.add(f"{device} = {writer.torch}.zeros({shape}{dtype}, device=device)")
         target = device
     else:
         writer.add(f"{device} = {writer.torch}.zeros({_tuple(['2', *sizes])}{dtype}, device=device)")
@@ -292,6 +294,22 @@ def strided_copy(writer: Writer) -> None:
     if writer.pick(0, 0, 0, 1):
         writer.add(f"{host}.zero_()")
     writer.results.append(device)
+
+
+def row_copy(writer: Writer) -> None:
+    """HTD101: the first columns of a buffer with few rows."""
+    host, device = writer.name("host", "row"), writer.name("dev", "column")
+    sizes = writer.pick(["3", "n + 1"], ["2", "9"], ["3", "9", "2"], ["2", "2", "9"], ["1", "9"], ["4", "9"])
+    make = f"{writer.torch}.empty({_tuple(sizes)}{_dtype(writer)}, pin_memory=PIN)"
+    writer.add(f"{host} = {make}")
+    subscript = writer.pick(":, :n", ":, :n", "..., :n", ":, :, :n" if len(sizes) == 3 else ":, :2")
+    writer.add(f"{host}.copy_({writer.torch}.arange({host}.numel()).reshape({host}.shape))")
+    writer.add(f"{device} = {writer.torch}.zeros({_tuple(sizes)}{_dtype(writer)}, device=device)")
+    copy = f"{device}[{subscript}].copy_({host}[{subscript}], non_blocking=True)"
+    form = writer.pick("{copy}", "{copy}", "{name} = {copy}", "if n: {copy}")
+    name = writer.name("out", "pieces")
+    writer.add(form.format(copy=copy, name=name))
+    writer.results += [device, name] if form.startswith("{name}") else [device]
 
 
 def strided_to(writer: Writer) -> None:
@@ -497,4 +515,6 @@ def on_device(writer: Writer) -> None:
     writer.results.append(table)
 
 
-KINDS = (strided_copy, strided_copy, strided_to, turned_copy, join, join, join, new, new, computed, download, on_device)
+KINDS = (
+    strided_copy, row_copy, strided_to, turned_copy, join, join, join, new, new, computed, download, on_device,
+)  # fmt: skip

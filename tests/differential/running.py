@@ -62,6 +62,8 @@ def _compare(before: dict[str, Any], after: dict[str, Any], name: str, has_gpu: 
             return f"{place}: {what}"
         if was.seen != now.seen:
             return f"{place}: side effects {was.seen} became {now.seen}"
+        if now.resized and not was.resized:
+            return f"{place}: an `out=` has another shape than what is written to it"
         if now.races and not was.races and not unsafe:
             return f"{place}: the fix brought a race"
     return ""
@@ -72,6 +74,7 @@ class Run:
     result: object
     seen: list[str]
     races: int = 0
+    resized: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,15 +98,16 @@ def _load(text: str, has_gpu: bool) -> dict[str, Any]:
 def _run(scope: dict[str, Any], name: str, arguments: tuple[int, bool], has_gpu: bool, eager: bool) -> Run:
     scope["SEEN"].clear()
     number, flag = arguments
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
         if has_gpu:
             with fake_gpu(eager) as gpu:
                 result = _call(scope[name], number, DEVICE, flag)
             races = gpu.races
         else:
             result, races = _call(scope[name], number, DEVICE, flag), 0
-        return Run(_with_gradients(result), list(scope["SEEN"]), races)
+    resized = any("was resized" in str(one.message) for one in warned)
+    return Run(_with_gradients(result), list(scope["SEEN"]), races, resized)
 
 
 def _call(function: Any, *arguments: object) -> object:
