@@ -16,24 +16,70 @@ import ast
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from h2dlint import library, operators, refine
 from h2dlint.flow import (
-    Assign, Augmented, Bound, Def, Entered, Fill, Free, Guard, Import, Item, Loop, Opaque, Param, Path, Phi, Reshaped, Unpack, dotted, parameters,
+    Assign,
+    Augmented,
+    Bound,
+    Def,
+    Entered,
+    Fill,
+    Free,
+    Guard,
+    Import,
+    Item,
+    Loop,
+    Nested,
+    Opaque,
+    Param,
+    Path,
+    Phi,
+    Reshaped,
+    Unpack,
+    dotted,
+    parameters,
 )  # fmt: skip
 from h2dlint.model import Fact, Size, Step
 from h2dlint.project import DEFINED, in_tests
 from h2dlint.values import (
-    BOTTOM, NONE, Alts, Arg, Args, Bottom, Cls, Const, Dev, Flag, Func, Inst, Leaves, LibObject, Map, Method, Mod, Num, Partial, Ref,
-    Seq, Super, Unknown, Value, alternatives, each, join, key_of, symbol,
+    BOTTOM,
+    NONE,
+    Alts,
+    Arg,
+    Args,
+    Bottom,
+    Cls,
+    Const,
+    Dev,
+    Flag,
+    Func,
+    Inst,
+    Leaves,
+    LibObject,
+    Map,
+    Method,
+    Mod,
+    Num,
+    Partial,
+    Ref,
+    Seq,
+    Super,
+    Unknown,
+    Value,
+    alternatives,
+    each,
+    join,
+    key_of,
+    symbol,
 )  # fmt: skip
 
 if TYPE_CHECKING:
     from h2dlint.apis import Table
     from h2dlint.project import Module, Project, Scope
 
-MAX_STEPS = 10_000
+MAX_STEPS = 12_000
 MAX_DEPTH = 150
 MAX_FRAMES = 10
 MAX_TURNS = 4
@@ -54,7 +100,7 @@ LIBRARIES = frozenset(("torch", "numpy", "typing", "functools", "collections", "
 class Frame:
     """One way to enter a scope: with the arguments of a call, or open (`args` None), as any caller may."""
 
-    __slots__ = ("scope", "obj", "args", "closure", "depth", "serial")
+    __slots__ = ("args", "closure", "depth", "obj", "scope", "serial")
 
     def __init__(self, scope: Scope, obj: Value | None, args: Args | None, closure: Frame | None, depth: int, serial: int) -> None:
         self.scope = scope
@@ -71,7 +117,7 @@ class Frame:
 class _Question:
     """A query under way. `value` is what it is taken for while it depends on itself."""
 
-    __slots__ = ("index", "value", "asked")
+    __slots__ = ("asked", "index", "value")
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -253,6 +299,8 @@ class Interpreter:
                 return refine.refine(self, self.define(before, frame), key, test, outcome, frame)
             case Fill(before=before):
                 return self.filled(self.define(before, frame), definition, frame)
+            case Nested(before=before, node=node, name=name):
+                return self.filled_within(self.define(before, frame), frame.scope.child(node), name)
             case Reshaped(before=before, call=call):
                 return library.reshaped(self, self.define(before, frame), call, frame)
             case Import():
@@ -284,8 +332,18 @@ class Interpreter:
         if not any(isinstance(one, (Seq, Map, Unknown, Const)) for one in alternatives(before)) and before != BOTTOM:
             return before  # `torch.add(x, 1)`, `x.add(1)`: no container, and nothing is put in
         put = self.put_value(fill, frame)
-        kept = [one for one in alternatives(before) if not isinstance(one, Const)]
+        kept: list[Value] = [one for one in alternatives(before) if not isinstance(one, Const)]
         return self.deepen(kept, fill.keys, put, frame)
+
+    def filled_within(self, before: Value, nested: Scope, name: str) -> Value:
+        """A container and what a nested function puts into it."""
+        if any(isinstance(one, (Fact, Leaves)) for one in alternatives(before)):
+            return before
+        inner = self.open_frame(nested)
+        for fill in nested.flow.bindings.get(name, ()):
+            if isinstance(fill, Fill):
+                before = join((before, self.filled(before, fill, inner)))
+        return before
 
     def put_value(self, fill: Fill, frame: Frame) -> Value:
         """What a fill puts in, as a container of its own: a Seq or Map of the new element."""
@@ -621,7 +679,7 @@ class Interpreter:
             return self.project.calls_near(name, [one.name for one in self.classes(scope.owner)], scope.module)
         return calls
 
-    def matches(self, caller: Scope, call: ast.Call, target: Scope) -> tuple[Args, Value | None] | None | bool:
+    def matches(self, caller: Scope, call: ast.Call, target: Scope) -> tuple[Args, Value | None] | Literal[False] | None:
         """How `call` enters `target`: its arguments and the object; None when it may, False when it does not."""
         frame = self.open_frame(caller)
         is_partial = isinstance(call.func, (ast.Name, ast.Attribute)) and call_name(call.func) == "partial" and target.name != "partial"
@@ -641,7 +699,7 @@ class Interpreter:
                     return first.plus(args), bound
         return False
 
-    def matches_method(self, receiver: Value, args: Args, target: Scope) -> tuple[Args, Value | None] | None | bool:
+    def matches_method(self, receiver: Value, args: Args, target: Scope) -> tuple[Args, Value | None] | Literal[False] | None:
         """How `receiver.name(...)` enters the method `target`, if it does."""
         owner = target.owner
         assert owner is not None
@@ -654,7 +712,7 @@ class Interpreter:
                     if made is None and scope in self.classes(owner):
                         return args, Inst(owner)
                 case Cls(scope=scope) | Super(scope=scope):
-                    if self.find_method(scope, target.name) is target or isinstance(one, Super) and owner in self.classes(scope):
+                    if self.find_method(scope, target.name) is target or (isinstance(one, Super) and owner in self.classes(scope)):
                         if isinstance(one, Super):
                             return args, one.obj
                         if method_kind(target) == "instance":
@@ -1261,7 +1319,7 @@ class Interpreter:
                 return library.index(self, one.fact, node, frame)  # no list takes such a key
             if isinstance(node.slice, ast.Slice):
                 return self.slice_of(one, node.slice, frame)
-            return self.subscript_value(one, self.expr(node.slice, frame))
+            return self.subscript_value(one, self.near(node.slice, frame))
 
         return each(base, pick)
 
@@ -1272,7 +1330,7 @@ class Interpreter:
             bounds = [None if one is None else self.expr(one, frame) for one in (part.lower, part.upper, part.step)]
             if all(one is None or isinstance(one, Const) for one in bounds):
                 try:
-                    return Seq(base.kind, base.items[slice(*[None if one is None else one.value for one in bounds])])  # type: ignore[union-attr]
+                    return Seq(base.kind, base.items[slice(*[None if one is None else one.value for one in bounds])])  # type: ignore[union-attr,arg-type]
                 except (TypeError, ValueError):
                     pass
         return Seq(base.kind, None, base.element())

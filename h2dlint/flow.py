@@ -149,6 +149,15 @@ class Bound(Def):
 
 
 @dataclass(eq=False, slots=True)
+class Nested(Def):
+    """`before`, a container that the nested function `node` may fill under its own `name`."""
+
+    before: Def
+    node: ast.FunctionDef | ast.AsyncFunctionDef
+    name: str
+
+
+@dataclass(eq=False, slots=True)
 class Opaque(Def):
     reason: str
 
@@ -197,7 +206,7 @@ class Flow:
 class Env:
     """Definitions that reach a point: an overlay over the enclosing block's, so that a branch costs what it changes."""
 
-    __slots__ = ("parent", "changes")
+    __slots__ = ("changes", "parent")
 
     def __init__(self, parent: Env | None = None) -> None:
         self.parent = parent
@@ -274,7 +283,7 @@ def build_flow(node: ScopeNode) -> Flow:
 class _Break:
     """The definitions that leave a loop by break or continue, for the keys which the loop assigns."""
 
-    __slots__ = ("keys", "exits", "turns")
+    __slots__ = ("exits", "keys", "turns")
 
     def __init__(self, keys: set[str]) -> None:
         self.keys = keys
@@ -435,17 +444,30 @@ class Builder:
             for arg in parameters(node.args):
                 if arg.annotation is not None:
                     self.expr(arg.annotation, env)
-            self.share(node, env)
+            if not isinstance(self.flow.node, (ast.Module, ast.ClassDef)):
+                self.share(node, env)
         self.bind(env, node.name, Bound(node))
 
     def share(self, node: ast.FunctionDef | ast.AsyncFunctionDef, env: Env) -> None:
-        """From here on, a nested function may assign the names that it calls nonlocal."""
+        """From here on, a nested function may assign the names that it calls nonlocal, and fill containers."""
+        own = {arg.arg for arg in parameters(node.args)}
+        filled: dict[str, None] = {}
         for inner in ast.walk(node):
+            if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store):
+                own.add(inner.id)
+            elif isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and inner.func.attr in FILLERS:
+                add_root(inner.func.value, filled)
+            elif isinstance(inner, ast.Subscript) and isinstance(inner.ctx, ast.Store):
+                add_root(inner, filled)
             if isinstance(inner, ast.Nonlocal):
                 for name in inner.names:
                     before = env.get(name)
                     if before is not None:
                         env[name] = Phi((before, Opaque("a nested function assigns it")))
+        for name in filled:
+            before = env.get(name)
+            if name not in own and before is not None and not isinstance(before, (Import, Bound)):
+                env[name] = Nested(before, node, name)
 
     def imports(self, node: ast.Import | ast.ImportFrom, env: Env) -> None:
         if isinstance(node, ast.Import):

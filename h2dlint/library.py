@@ -13,12 +13,30 @@ from typing import TYPE_CHECKING
 
 from h2dlint import operators, shapes
 from h2dlint.apis import Row
-from h2dlint.model import DeviceKind, Fact, Memory, Origin, OriginKind, Shape, Size, Span
+from h2dlint.model import DeviceKind, Fact, Memory, Need, Origin, OriginKind, Shape, Size, Span
 from h2dlint.refine import DEVICE_NAMES
 from h2dlint.shapes import PACKED, Pick
 from h2dlint.values import (
-    BOTTOM, Args, Bottom, Const, Dev, Flag, Leaves, LibObject, Map, Method, Num, Ref, Seq, Unknown, Value,
-    alternatives, as_size, each, join, symbol,
+    BOTTOM,
+    Args,
+    Bottom,
+    Const,
+    Dev,
+    Flag,
+    Leaves,
+    LibObject,
+    Map,
+    Method,
+    Num,
+    Ref,
+    Seq,
+    Unknown,
+    Value,
+    alternatives,
+    as_size,
+    each,
+    join,
+    symbol,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -443,7 +461,7 @@ def shape_of_literal(data: Value) -> Shape:
         value = value.items[0] if value.items else value.rest
         if isinstance(value, Bottom):
             return PACKED if len(sizes) > 1 else shapes.packed(sizes)
-    if isinstance(value, Const) and isinstance(value.value, (int, float, bool, complex)) or isinstance(value, Num):
+    if (isinstance(value, Const) and isinstance(value.value, (int, float, bool, complex))) or isinstance(value, Num):
         return shapes.packed(sizes)
     if isinstance(value, Fact) and value.rank is not None:
         return shapes.packed([*sizes, *[None] * value.rank])
@@ -507,7 +525,7 @@ def make_wrap(ops: Operands, node: ast.expr, frame: Frame) -> Value:
                     return fresh(ops, node, frame, "cpu", "pageable", shapes.same_layout(inner.shape), "new", dtype=dtype)
                 if row.copies == "maybe" and (inner.layout != "contiguous" or row.name != "numpy.ascontiguousarray"):
                     packed = PACKED if row.name == "numpy.ascontiguousarray" else None
-                    mem: Memory = "pageable" if inner.memory == "pageable" or inner.layout != "unknown" and packed else "unknown"
+                    mem: Memory = "pageable" if inner.memory == "pageable" or (inner.layout != "unknown" and packed) else "unknown"
                     return fresh(ops, node, frame, "cpu", mem, packed, "op", dtype=dtype or inner.dtype)
                 if dtype is not None:
                     shared = replace(shared, dtype=dtype)
@@ -572,7 +590,7 @@ def tensor_device(values: list[Value]) -> tuple[DeviceKind, bool, list[Fact]]:
 def settled(value: Value) -> bool:
     """Whether the device of an operation's result follows from this operand alone: the others must be beside it."""
     ones = alternatives(value)
-    return bool(ones) and all(isinstance(one, Fact) and (one.device == "gpu" or one.device == "cpu" and one.rank != 0) for one in ones)
+    return bool(ones) and all(isinstance(one, Fact) and (one.device == "gpu" or (one.device == "cpu" and one.rank != 0)) for one in ones)
 
 
 def make_join(ops: Operands, node: ast.expr, frame: Frame) -> Value:
@@ -597,7 +615,7 @@ def make_join(ops: Operands, node: ast.expr, frame: Frame) -> Value:
     dtype = dtypes.pop() if len(dtypes) == 1 and not unsure else None
     fact = fresh(ops, node, frame, device, "pageable" if device != "gpu" else "unknown", shape, "join", dtype=dtype, assumed=assumed)
     if device == "unknown":
-        needs = next((one.needs for value in values for one in alternatives(value) if isinstance(one, (Unknown, Fact))), "local")
+        needs: Need = next((one.needs for value in values for one in alternatives(value) if isinstance(one, (Unknown, Fact))), "local")
         fact = replace(fact, needs=needs)
     return fact
 
@@ -635,7 +653,7 @@ def make_op(ops: Operands, node: ast.expr, frame: Frame) -> Value:
             dtype=op_dtype(ops, one), assumed=assumed,
         )  # fmt: skip
         if device == "unknown":
-            needs = next((fact_.needs for fact_ in facts if fact_.device == "unknown"), "local")
+            needs: Need = next((fact_.needs for fact_ in facts if fact_.device == "unknown"), "local")
             fact = replace(fact, needs=needs)
         found.append(replace(fact, array=bool(facts_first and facts_first[0].array and all(f.array for f in facts))))
     return join(found)
@@ -940,7 +958,7 @@ def cast_to(ops: Operands, fact: Fact, dtype: str | None, node: ast.expr, frame:
         return replace(fact, dtype=dtype)
     if dtype is not None and fact.dtype == dtype:
         return fact
-    if dtype is not None and fact.dtype is not None or fact.memory == "pageable":
+    if (dtype is not None and fact.dtype is not None) or fact.memory == "pageable":
         return fresh(ops, node, frame, fact.device, "pageable", shapes.same_layout(fact.shape), "op", dtype=dtype, assumed=fact.assumed,
                      why=f"a cast makes new pageable memory: {short_name(ops.row.name)}()")  # fmt: skip
     # the same tensor if the dtype is right already, else a copy

@@ -11,17 +11,37 @@ from typing import TYPE_CHECKING
 from h2dlint.model import Fact, Origin, Size, Span
 from h2dlint.project import MENTIONED
 from h2dlint.values import (
-    BOTTOM, Alts, Args, Bottom, Cls, Const, Dev, Inst, Leaves, Map, Num, Partial, Ref, Seq, Super, Unknown, Value,
-    alternatives, as_size, each, join, symbol,
+    BOTTOM,
+    Alts,
+    Args,
+    Bottom,
+    Cls,
+    Const,
+    Dev,
+    Inst,
+    Leaves,
+    Map,
+    Num,
+    Partial,
+    Ref,
+    Seq,
+    Super,
+    Unknown,
+    Value,
+    alternatives,
+    as_size,
+    each,
+    join,
+    symbol,
 )  # fmt: skip
 
 if TYPE_CHECKING:
     from h2dlint.facts import Frame, Interpreter
 
-ARITHMETIC: dict[type[ast.operator], Callable[[object, object], object]] = {
+ARITHMETIC: dict[type[ast.operator], Callable[..., object]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
 }  # fmt: skip
-COMPARISONS: dict[type[ast.cmpop], Callable[[object, object], object]] = {
+COMPARISONS: dict[type[ast.cmpop], Callable[..., object]] = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
 }  # fmt: skip
 MAX_NUMBER = 1 << 62
@@ -54,7 +74,7 @@ def _binary(interp: Interpreter, left: Value, op: ast.operator, right: Value, no
                     result = action(one, other)
                 except (ArithmeticError, TypeError, ValueError):
                     return Unknown("local")
-                if isinstance(result, (int, float)) and abs(result) > MAX_NUMBER or isinstance(result, (str, tuple)) and len(result) > 1000:
+                if (isinstance(result, (int, float)) and abs(result) > MAX_NUMBER) or (isinstance(result, (str, tuple)) and len(result) > 1000):
                     return Unknown("local")
                 return Const(result)
         case Seq(), Seq() if isinstance(op, ast.Add):
@@ -216,8 +236,8 @@ def call_builtin(interp: Interpreter, name: str, args: Args, node: ast.expr, fra
         case "float":
             return Const(float(first.value)) if isinstance(first, Const) and isinstance(first.value, (int, float)) else Unknown("local")
         case "bool":
-            known = truth(first)
-            return Unknown("local") if known is None else Const(known)
+            outcome = truth(first)
+            return Unknown("local") if outcome is None else Const(outcome)
         case "range":
             return Seq("iterator", None, Num(Size(symbol(node, frame))))
         case "enumerate":

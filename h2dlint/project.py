@@ -47,7 +47,7 @@ class Usage:
 CALLED = Usage(
     r"(?<!def )(?<!class )\b{0}\s*\(|\bpartial\(\s*(?:\w+\.)*{0}\b",
     re.compile(rb"(?<!def )(?<!class )\b([A-Za-z_]\w*)\s*\((?:(?<=partial\()\s*(?:\w+\.)*(\w+))?"),
-    80,
+    300,
 )
 STORED = Usage(
     r"\.{}(?=\s*(?::[^=\n()]*)?(?:,[^=\n()]*)?=(?!=))",
@@ -268,6 +268,24 @@ def find_root(path: Path) -> Path:
     return folder
 
 
+_BEFORE_PARTIAL = re.compile(rb"\bpartial\(\s*(?:\w+\.)*$")
+
+
+def is_called(data: bytes, name: bytes) -> bool:
+    """What CALLED.one matches, found by the name first: ten times as fast."""
+    at = data.find(name)
+    while at >= 0:
+        end = at + len(name)
+        before, after = data[at - 1 : at], data[end : end + 8].lstrip(b" \t")
+        if not (before.isalnum() or before == b"_"):
+            if after.startswith(b"(") and not data[max(at - 6, 0) : at].endswith((b"def ", b"class ")):
+                return True
+            if data[end : end + 1] in (b",", b")", b" ", b"\n") and _BEFORE_PARTIAL.search(data, max(at - 60, 0), at):
+                return True
+        at = data.find(name, end)
+    return False
+
+
 class Project:
     """All Python files below `root`, read and parsed on demand. `root` None holds only what is loaded by hand."""
 
@@ -277,6 +295,7 @@ class Project:
         self.modules: dict[Path, Module | None] = {}
         self._grepped: dict[tuple[str, Usage, bool], list[Path] | None] = {}
         self._asked: dict[Usage, int] = {}
+        self._strangers: dict[Path, None] = {}  # modules that are loaded but stand outside `contents`
         self._noted: dict[Usage, dict[bytes, list[Path]]] = {}
         self._resolved: dict[tuple[Path | None, str], Module | None] = {}
         self.interpreter: Interpreter | None = None
@@ -310,6 +329,7 @@ class Project:
             if total > MAX_PROJECT_BYTES:
                 break
             contents[path] = data
+            self._strangers.pop(path, None)
         return contents
 
     def grep(self, name: str, usage: Usage, tests: bool = True) -> list[Path] | None:
@@ -328,9 +348,14 @@ class Project:
         if self._asked[usage] > usage.patience:
             found = list(self._names(usage).get(needle, ()))
         else:
-            found = [path for path, data in self.contents.items() if needle in data and search(data)]
-        for path, module in self.modules.items():
-            if module is not None and path not in self.contents and search(module.text.encode()):
+            found = [
+                path
+                for path, data in self.contents.items()
+                if needle in data and (is_called(data, needle) if usage is CALLED else search(data))
+            ]
+        for path in self._strangers:
+            module = self.modules.get(path)
+            if module is not None and search(module.text.encode()):
                 found.append(path)
         return found
 
@@ -367,6 +392,8 @@ class Project:
             self.forget(key, read.data)
         module = Module(self, key, name, read.text, tree if tree is not None else parse(read))
         self.modules[key] = module
+        if "contents" not in self.__dict__ or key not in self.contents:
+            self._strangers[key] = None
         return module
 
     def forget(self, path: Path, data: bytes) -> None:

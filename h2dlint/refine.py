@@ -9,7 +9,23 @@ from typing import TYPE_CHECKING
 from h2dlint.flow import dotted
 from h2dlint.model import DeviceKind, Fact
 from h2dlint.values import (
-    BOTTOM, NONE, Alts, Bottom, Cls, Const, Dev, Inst, Leaves, Map, Ref, Seq, Unknown, Value, alternatives, each, join,
+    BOTTOM,
+    NONE,
+    Alts,
+    Bottom,
+    Cls,
+    Const,
+    Dev,
+    Inst,
+    Leaves,
+    Map,
+    Ref,
+    Seq,
+    Unknown,
+    Value,
+    alternatives,
+    each,
+    join,
 )  # fmt: skip
 
 if TYPE_CHECKING:

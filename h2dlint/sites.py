@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Literal
 
 from h2dlint import apis, library
 from h2dlint.copies import combine, is_small, judge
-from h2dlint.facts import Frame, Interpreter, call_name, in_tests, make_args, truth_of
+from h2dlint.facts import Frame, Interpreter, call_name, make_args, truth_of
 from h2dlint.flow import dotted
 from h2dlint.model import Fact, Site, Step, Verdict
+from h2dlint.project import in_tests
+from h2dlint.shapes import PACKED
 from h2dlint.source import count_characters
-from h2dlint.values import Bottom, Const, Dev, Inst, Leaves, Map, Ref, Seq, Unknown, Value, alternatives
+from h2dlint.values import Args, Bottom, Const, Dev, Inst, Leaves, Map, Ref, Seq, Unknown, Value, alternatives
 
 if TYPE_CHECKING:
     from h2dlint.project import Module, Project, Scope
@@ -90,15 +92,19 @@ class _Finder:
         self.interp.begin()
         assert isinstance(call.func, ast.Attribute)
         frame = self.interp.open_frame(scope)
-        receiver = self.interp.expr(call.func.value, frame)
-        facts = self.facts(receiver, "to" if name in ("cuda", "xpu") else name)
-        if facts is None:
-            return None
         args = make_args(call, frame)
         if name == "copy_":
-            return self.copy_into(scope, call, frame, facts)
+            facts = self.operand(call.func.value, frame, name)
+            return None if facts is None else self.copy_into(scope, call, frame, facts)
+        # what arrives on the CPU without a wait is pinned, whatever it comes from
+        facts = self.operand(call.func.value, frame, "to", near=name == "to" and self.leads_home(args))
+        if facts is None:
+            return None
         if name == "to":
+            exhausted = self.interp.exhausted
+            self.interp.begin()
             target = library.target_of(self.interp, args)
+            self.interp.exhausted = exhausted
             flag = target.non_blocking
             devices = target.devices
             if devices is None:
@@ -114,11 +120,21 @@ class _Finder:
         verdicts = [judge(operation, source, end, blocking) for source, end in pairs]
         return self.decide(scope, call, operation, blocking, pairs, verdicts)
 
+    def leads_home(self, args: Args) -> bool:
+        """Whether a `.to` surely leads to the CPU and does not wait."""
+        was, self.interp.shallow = self.interp.shallow, True
+        try:
+            target = library.target_of(self.interp, args)
+        finally:
+            self.interp.shallow = was
+        return target.devices == (Dev("cpu"),) and truth(target.non_blocking) is True
+
     def copy_into(self, scope: Scope, call: ast.Call, frame: Frame, destinations: list[Fact]) -> Site | None:
         node = call.args[0] if call.args else next((one.value for one in call.keywords if one.arg == "src"), None)
         if node is None:
             return None
-        sources = self.facts(self.interp.expr(node, frame), None) or [Fact(needs="local")]
+        onto_host = all(one.device == "cpu" and not one.assumed for one in destinations)
+        sources = self.operand(node, frame, None, near=onto_host) or [Fact(needs="local")]
         blocking = truth(self.argument(call, "non_blocking", 1, frame))
         named = named_ends(call, node)
         if named is not None:
@@ -133,7 +149,7 @@ class _Finder:
         self.interp.begin()
         frame = self.interp.open_frame(scope)
         func = self.interp.expr(call.func, frame)
-        if not any(isinstance(one, Ref) and one.name.startswith("torch.") or getattr(one, "name", "") == "new_tensor" for one in alternatives(func)):
+        if not any((isinstance(one, Ref) and one.name.startswith("torch.")) or getattr(one, "name", "") == "new_tensor" for one in alternatives(func)):
             return None
         device = library.near_device(self.interp, lambda: self.argument(call, "device", 99, frame))
         devices = library.devices_of(device, Dev("cpu"))
@@ -195,6 +211,14 @@ class _Finder:
             return None
         return self.decide(scope, assignment, "setitem", False, pairs, verdicts)
 
+    def operand(self, node: ast.expr, frame: Frame, method: str | None, near: bool = False) -> list[Fact] | None:
+        """The tensors that an operand may be. What is known near by is enough when it is all there is to know, or when
+        the verdict does not rest on more (`near`)."""
+        value = self.interp.near(node, frame)
+        if (not near and not all(is_settled(one) for one in alternatives(value))) or isinstance(value, Bottom):
+            value = self.interp.expr(node, frame)
+        return self.facts(value, method)
+
     # --- from values to a site ---------------------------------------------------------------------------------
 
     def facts(self, value: Value, method: str | None) -> list[Fact] | None:
@@ -252,8 +276,8 @@ class _Finder:
         self, scope: Scope, node: ast.AST, operation: str, verdict: Verdict, sources: list[Fact], destinations: list[Fact], blocking: bool | None
     ) -> Site:
         host = host_end(verdict, sources, destinations)
-        cold = self.is_cold(scope)
         codes = codes_for(operation, verdict, sources, destinations, blocking) if verdict.kind == "blocks" else ()
+        cold = self.is_cold(scope) if codes else self.is_cold(scope, MAX_COLD_CALLERS)
         if "HTD302" in codes and not self.is_hot(scope, node) and not cold:
             codes = ()
         if self.is_allowed(scope, node):
@@ -308,6 +332,8 @@ class _Finder:
         """Code that runs once: module level, constructors, loading, and functions that only such code calls."""
         if not scope.is_function:
             return True
+        if depth >= MAX_COLD_CALLERS:
+            return self._is_cold(scope, depth)
         known = self.cold.get(scope)
         if known is None:
             self.cold[scope] = False  # while it is being asked, as in recursion
@@ -352,6 +378,16 @@ class _Finder:
             if any(caller.flow.loops.get(call) for call in calls) or self.is_hot(caller, caller.node, depth + 1):
                 return True
         return False
+
+
+def is_settled(value: Value) -> bool:
+    """Whether nothing further away could say more of a value."""
+    match value:
+        case Fact(device="gpu"):
+            return True
+        case Fact(device="cpu"):
+            return not value.assumed and value.memory != "unknown" and value.layout != "unknown"
+    return isinstance(value, Const)
 
 
 # --- pure helpers ----------------------------------------------------------------------------------------------------
@@ -457,7 +493,7 @@ def named_fact(fact: Fact, device: Literal["cpu", "gpu"], node: ast.expr, frame:
     """A fact whose device only a name tells; the layout is what the subscripts leave of a packed buffer."""
     if fact.device != "unknown":
         return fact
-    value: Value = Fact(device, needs="runtime", named=True, shape=library.PACKED)
+    value: Value = Fact(device, needs="runtime", named=True, shape=PACKED)
     subscripts: list[ast.Subscript] = []
     while isinstance(node, ast.Subscript):
         subscripts.append(node)

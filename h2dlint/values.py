@@ -26,7 +26,7 @@ MAX_ALTERNATIVES = 8
 class Symbol:
     """The identity of an unknown value: what it was made of. Equal parts give the same object, so comparing is cheap."""
 
-    __slots__ = ("parts", "__weakref__")
+    __slots__ = ("__weakref__", "parts")
 
     def __init__(self, parts: tuple[Hashable, ...]) -> None:
         self.parts = parts

@@ -829,3 +829,19 @@ def test_an_assignment_becomes_a_copy_where_the_target_is_a_view(line: str, afte
     assert (found.fix is None) is (after is None)
     if after is not None:
         assert f"    {after}\n" in fixed(context, site)
+
+
+def test_a_needed_import_goes_where_it_runs_before_the_code() -> None:
+    text = (
+        "from __future__ import annotations\n"
+        "from typing import TYPE_CHECKING\n"
+        "if TYPE_CHECKING:\n"
+        "    import torch\n"
+        "def f(x, dev):\n"
+        "    return x.to(dev, non_blocking=True)  # site\n"
+        "import late\n"
+    )
+    context = context_of(text)
+    after = fixed(context, site_of(context, "HTD103", host(), gpu(), operation="to"))
+    assert after.split("\n")[1:3] == ["from typing import TYPE_CHECKING", "import torch"]
+    assert after.count("import torch\n") == 2

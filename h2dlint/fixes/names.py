@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from h2dlint.fixes.context import RuleContext
+from h2dlint.fixes.context import FUNCTIONS, RuleContext
 from h2dlint.model import Edit
 
 
@@ -50,7 +50,7 @@ def names_in(scope: ast.AST) -> set[str]:
 
 def torch_name(context: RuleContext, node: ast.AST) -> tuple[str, tuple[Edit, ...]]:
     """How `node` may spell torch, and the import that this needs (none where the module has one)."""
-    visible: list[ast.AST] = [context.tree, *(up for up in context.ancestors(node) if isinstance(up, ast.FunctionDef))]
+    visible: list[ast.AST] = [context.tree, *(up for up in context.ancestors(node) if isinstance(up, FUNCTIONS))]
     for scope in visible:
         for inner in _own_statements(scope):
             match inner:
@@ -62,13 +62,16 @@ def torch_name(context: RuleContext, node: ast.AST) -> tuple[str, tuple[Edit, ..
 
 
 def _own_statements(scope: ast.AST) -> list[ast.stmt]:
-    """The statements that run in this scope, those inside if, try and with included."""
+    """The statements that run in this scope, those inside if, try and with included, those for type checkers not."""
     found: list[ast.stmt] = []
     waiting = list(getattr(scope, "body", []))
     while waiting:
         node = waiting.pop(0)
         found.append(node)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            continue
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            waiting.extend(node.orelse)
             continue
         for block in ("body", "orelse", "finalbody"):
             waiting.extend(getattr(node, block, []))
@@ -78,9 +81,11 @@ def _own_statements(scope: ast.AST) -> list[ast.stmt]:
 
 
 def import_edit(context: RuleContext, line: str) -> Edit:
-    """Adds an import after the module's last top-level one, else after its docstring."""
+    """Adds an import after the last top-level one before the first definition, else after the docstring."""
     row = 1
     for node in context.tree.body:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            break
         docstring = node is context.tree.body[0] and isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
         if docstring or isinstance(node, (ast.Import, ast.ImportFrom)):
             row = (node.end_lineno or node.lineno) + 1

@@ -1,4 +1,4 @@
-"""How to spell "pinned" here: the configured expression, the flag that this module pins with, `True`, or a test."""
+"""How to spell "pinned" here: the configured expression, the module's or project's own flag, `True`, or a test."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from h2dlint.fixes.context import RuleContext, argument, call_of, dotted
 from h2dlint.fixes.names import import_edit, names_in, torch_name
+from h2dlint.fixes.project_flags import flag_of_project
 from h2dlint.model import Edit, Site
 
 
@@ -33,6 +34,8 @@ def find_pin(site: Site, context: RuleContext, at: ast.AST) -> Pin:
         return _configured(context, context.config.pin_expression)
     if flag := _flag_in_use(context, at):
         return Pin(flag)
+    if (shared := flag_of_project(context, at)) is not None:
+        return Pin(shared[0], (import_edit(context, shared[1]),) if shared[1] else ())
     if is_surely_gpu(site, context):
         return Pin("True")
     torch, edits = torch_name(context, at)

@@ -123,7 +123,9 @@ class Reason(str):
 
 def _shape_owner(site: Site, context: RuleContext, call: ast.Call) -> str | Reason | None:
     """What has the shape that arrives: the destination where the source is broadcast to it, else the source (None)."""
-    if source_of(call) is receiver(call) or not (site.verdict.fault == "broadcast" or is_spread(site.source, site.destination)):
+    if source_of(call) is receiver(call) or not (
+        site.verdict.fault == "broadcast" or is_spread(site.source, site.destination)
+    ):
         return None
     destination = receiver(call)
     if destination is None or not is_quiet(destination):

@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal
 
 from h2dlint.facts import method_kind
+from h2dlint.flow import Fill, Reshaped
 from h2dlint.model import Site, Step
 from h2dlint.project import MENTIONED, in_tests
 from h2dlint.races.expressions import FoundUse, Use
@@ -132,7 +133,9 @@ class _Finder:
     def _calls_to(self, scope: Scope) -> list[tuple[Scope, ast.Call]] | None:
         owner = scope.owner
         calls = self.interp.calls_named(scope.name, scope)
-        if calls is None and owner is not None:
+        if calls is None and owner is None:
+            calls = scope.module.calls(scope.name)
+        elif calls is None and owner is not None:
             modules = self.project.modules_with(owner.name, MENTIONED, scope.module)
             calls = None if modules is None else [one for module in modules for one in module.calls(scope.name)]
         if calls is None:
@@ -239,4 +242,6 @@ def is_kept(path: str, scope: Scope) -> bool:
     root = path.split(".")[0].split("[")[0]
     if root in ("self", "cls"):
         return "." in path
-    return scope.is_function and root not in scope.flow.bindings and root in scope.module.scope.flow.bindings
+    if not scope.is_function or root not in scope.module.scope.flow.bindings:
+        return False
+    return all(isinstance(one, (Fill, Reshaped)) for one in scope.flow.bindings.get(root, ()))

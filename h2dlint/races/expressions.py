@@ -19,15 +19,16 @@ if TYPE_CHECKING:
     from h2dlint.races.walk import Tools
 
 READING_BUILTINS = frozenset(
-    "int float bool complex str repr print format sum max min any all abs round range sorted bytes bytearray divmod pow "
-    "hash".split()
+    "int float bool complex str repr print format sum max min any all abs round range sorted bytes bytearray divmod "
+    "pow hash".split()
 )
 PASSING_BUILTINS = frozenset("list tuple zip enumerate reversed iter next dict memoryview set".split())
 BOX_VIEWS = frozenset(("values", "items", "copy"))
 BOX_ITEMS = frozenset(("pop", "popleft", "get", "get_nowait", "popitem"))
 READING_CALLS = frozenset(
     "torch.save PIL.Image.fromarray json.dump json.dumps pickle.dump pickle.dumps struct.pack builtins.print "
-    "torchvision.utils.save_image torchvision.transforms.functional.to_pil_image safetensors.torch.save_file cv2.imwrite".split()
+    "torchvision.utils.save_image torchvision.transforms.functional.to_pil_image safetensors.torch.save_file "
+    "cv2.imwrite".split()
 )
 LOGGING = frozenset(("debug", "info", "warning", "error", "log"))
 UNTOUCHED = frozenset(("requires_grad_", "share_memory_", "pin_memory_", "__getitem__"))

@@ -36,9 +36,9 @@ def upload(n):
         dev[row, :n].copy_(host[row, :n], non_blocking=True)
 ```
 
-With many rows, or a number that is not known, gather into fresh pinned memory and copy once: a loop costs the host some
-11 to 20 microseconds a row, the gather 25 to 50 and the memcpy. A transposed source is better copied into the transposed
-destination: strides on the GPU cost the host nothing.
+With many rows, or a number that is not known, gather into fresh pinned memory and copy once: a loop costs the host
+some 11 to 20 microseconds a row, the gather 25 to 50 and the memcpy. A transposed source is better copied into the
+transposed destination: strides on the GPU cost the host nothing.
 
 ## When it is fine
 Where the host has nothing else to do, or in code that runs once (that is not reported unless `--include-cold`).

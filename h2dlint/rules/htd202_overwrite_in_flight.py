@@ -19,7 +19,7 @@ host = torch.zeros(4096, dtype=torch.int64, pin_memory=True)
 dev = torch.zeros(4096, dtype=torch.int64, device="cuda")
 
 
-def step(ids):
+def upload(ids):
     host[: len(ids)] = torch.tensor(ids)
     dev.copy_(host, non_blocking=True)
 ```
@@ -31,7 +31,7 @@ import torch
 dev = torch.zeros(4096, dtype=torch.int64, device="cuda")
 
 
-def step(ids):
+def upload(ids):
     fresh = torch.tensor(ids, dtype=torch.int64, pin_memory=True)
     dev[: len(ids)].copy_(fresh, non_blocking=True)
 ```

@@ -15,8 +15,12 @@ from hypothesis import strategies as st
 from running import differences, fix
 
 A_MODULE = 25
-# A read-back that nothing waits for may be pinned on request only where the host does not read it.
-_RIGHTLY_REFUSED = "the fix of HTD105 was taken back: it would bring a new HTD201"
+_RIGHTLY_REFUSED = (
+    # A read-back that nothing waits for may be pinned on request only where the host does not read it.
+    "the fix of HTD105 was taken back: it would bring a new HTD201",
+    # Where a size is not known the joined tensor may be repeated to fill the destination.
+    "the fix of HTD102 was taken back: it would bring a new HTD101",
+)
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ def explore(seed: int | None, programs: int, kinds: tuple[str, ...] = (), stop: 
 def _try(text: str, unsafe: bool, filename: str) -> Tally:
     result = fix(text, unsafe, filename)
     assert isinstance(result.source, str)
-    failures = [str(problem) for problem in result.problems if _RIGHTLY_REFUSED not in str(problem)]
+    failures = [str(one) for one in result.problems if not any(known in str(one) for known in _RIGHTLY_REFUSED)]
     if not result.problems:
         left = [one for one in result.findings if one.fix and (unsafe or one.fix.safety == "safe")]
         failures += [f"{one.code} in row {one.row} was not fixed in\n{result.source}" for one in left]

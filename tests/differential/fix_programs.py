@@ -221,6 +221,7 @@ def _sent(writer: Writer, source: str, dtype: bool = True) -> str:
         f"{source}.to(device, {torch}.float32, True)" if dtype else f"{source}.to(device, non_blocking=True)",
         f"{source}.to(device, dtype={torch}.int64, non_blocking=True)",
         f"{source}.to(device, non_blocking=True, copy=True)",
+        f"{source}.to(device, non_blocking=True, memory_format={torch}.contiguous_format)",
     )
     return call + writer.pick("", "", "", ".float()", ".sum()", "[:1]", ".t()")
 
