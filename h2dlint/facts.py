@@ -102,7 +102,9 @@ class Frame:
 
     __slots__ = ("args", "closure", "depth", "obj", "scope", "serial")
 
-    def __init__(self, scope: Scope, obj: Value | None, args: Args | None, closure: Frame | None, depth: int, serial: int) -> None:
+    def __init__(
+        self, scope: Scope, obj: Value | None, args: Args | None, closure: Frame | None, depth: int, serial: int
+    ) -> None:
         self.scope = scope
         self.obj = obj
         self.args = args
@@ -228,7 +230,9 @@ class Interpreter:
 
     # --- frames ------------------------------------------------------------------------------------------------
 
-    def frame(self, key: Hashable, scope: Scope, obj: Value | None, args: Args | None, closure: Frame | None, depth: int) -> Frame:
+    def frame(
+        self, key: Hashable, scope: Scope, obj: Value | None, args: Args | None, closure: Frame | None, depth: int
+    ) -> Frame:
         found = self.frames.get(key)
         if found is None:
             found = self.frames[key] = Frame(scope, obj, args, closure, depth, len(self.frames))
@@ -315,7 +319,7 @@ class Interpreter:
         return Unknown("local")
 
     def decorated(self, func: Func, node: ast.FunctionDef | ast.AsyncFunctionDef, frame: Frame) -> Value:
-        """A decorator is taken to keep the function, unless it is a project's own whose wrapper returns something else."""
+        """A decorator is taken to keep the function, but for a project's own whose wrapper returns something else."""
         for decorator in reversed(node.decorator_list):
             maker = self.expr(decorator, frame)
             if not isinstance(maker, Func):
@@ -367,7 +371,11 @@ class Interpreter:
                 return Map((), args[1])
             case "update":
                 found = [one for arg in args for one in alternatives(arg) if isinstance(one, (Map, Seq))]
-                found += [Map(tuple((k.arg, self.expr(k.value, frame)) for k in call.keywords if k.arg))] if call.keywords else []
+                found += (
+                    [Map(tuple((k.arg, self.expr(k.value, frame)) for k in call.keywords if k.arg))]
+                    if call.keywords
+                    else []
+                )
                 return join(found)
         return BOTTOM
 
@@ -593,7 +601,12 @@ class Interpreter:
         spec = node.args
         arg = next(one for one in parameters(spec) if one.arg == name)
         outer = self.open_frame(scope.parent) if scope.parent is not None else frame
-        if arg.annotation is not None and is_plain_type(arg.annotation) and arg is not spec.vararg and arg is not spec.kwarg:
+        if (
+            arg.annotation is not None
+            and is_plain_type(arg.annotation)
+            and arg is not spec.vararg
+            and arg is not spec.kwarg
+        ):
             return Unknown("caller")
         typed: Value = Unknown("caller") if arg.annotation is None else self.annotated(arg.annotation, outer)
         if arg is spec.vararg:
@@ -632,7 +645,13 @@ class Interpreter:
 
     def callers(self, scope: Scope, obj: Value | None) -> list[tuple[Scope, Args | None, Value | None]]:
         """The calls of a function in the project: where, with which arguments (None: cannot be told)."""
-        if isinstance(scope.node, ast.Lambda) or scope.name in ("forward", "__call__", "__enter__", "__exit__", "__iter__"):
+        if isinstance(scope.node, ast.Lambda) or scope.name in (
+            "forward",
+            "__call__",
+            "__enter__",
+            "__exit__",
+            "__iter__",
+        ):
             return []
         if scope not in self._callers:
             self._callers[scope] = []  # while they are being looked for
@@ -679,10 +698,16 @@ class Interpreter:
             return self.project.calls_near(name, [one.name for one in self.classes(scope.owner)], scope.module)
         return calls
 
-    def matches(self, caller: Scope, call: ast.Call, target: Scope) -> tuple[Args, Value | None] | Literal[False] | None:
+    def matches(
+        self, caller: Scope, call: ast.Call, target: Scope
+    ) -> tuple[Args, Value | None] | Literal[False] | None:
         """How `call` enters `target`: its arguments and the object; None when it may, False when it does not."""
         frame = self.open_frame(caller)
-        is_partial = isinstance(call.func, (ast.Name, ast.Attribute)) and call_name(call.func) == "partial" and target.name != "partial"
+        is_partial = (
+            isinstance(call.func, (ast.Name, ast.Attribute))
+            and call_name(call.func) == "partial"
+            and target.name != "partial"
+        )
         callee = call.args[0] if is_partial and call.args else call.func
         args = make_args(call, frame)
         if is_partial:
@@ -699,7 +724,9 @@ class Interpreter:
                     return first.plus(args), bound
         return False
 
-    def matches_method(self, receiver: Value, args: Args, target: Scope) -> tuple[Args, Value | None] | Literal[False] | None:
+    def matches_method(
+        self, receiver: Value, args: Args, target: Scope
+    ) -> tuple[Args, Value | None] | Literal[False] | None:
         """How `receiver.name(...)` enters the method `target`, if it does."""
         owner = target.owner
         assert owner is not None
@@ -712,7 +739,9 @@ class Interpreter:
                     if made is None and scope in self.classes(owner):
                         return args, Inst(owner)
                 case Cls(scope=scope) | Super(scope=scope):
-                    if self.find_method(scope, target.name) is target or (isinstance(one, Super) and owner in self.classes(scope)):
+                    if self.find_method(scope, target.name) is target or (
+                        isinstance(one, Super) and owner in self.classes(scope)
+                    ):
                         if isinstance(one, Super):
                             return args, one.obj
                         if method_kind(target) == "instance":
@@ -729,7 +758,9 @@ class Interpreter:
         modules = self.project.modules_with(target.name, DEFINED, target.module)
         if modules is None:
             return False
-        found = [one for module in modules for one in module.scopes() if one.name == target.name and one.owner is not None]
+        found = [
+            one for module in modules for one in module.scopes() if one.name == target.name and one.owner is not None
+        ]
         return all(one is target or in_tests(one.module) for one in found)
 
     # --- types -------------------------------------------------------------------------------------------------
@@ -786,7 +817,10 @@ class Interpreter:
 
     def is_opaque_class(self, scope: Scope) -> bool:
         """A class whose objects carry no attributes of their own to follow: enums, protocols, type aliases."""
-        return any(isinstance(one, Ref) and one.name.rpartition(".")[2] in ("Enum", "IntEnum", "Protocol", "TypedDict") for one in self.mro(scope))
+        return any(
+            isinstance(one, Ref) and one.name.rpartition(".")[2] in ("Enum", "IntEnum", "Protocol", "TypedDict")
+            for one in self.mro(scope)
+        )
 
     # --- classes -----------------------------------------------------------------------------------------------
 
@@ -910,7 +944,11 @@ class Interpreter:
             return Cls(method)
         chosen = [method]
         if inst.made is None and attr != "__init__":
-            chosen += [one for derived in self.subclasses(inst.scope) if (one := derived.method(attr)) is not None and one not in chosen]
+            chosen += [
+                one
+                for derived in self.subclasses(inst.scope)
+                if (one := derived.method(attr)) is not None and one not in chosen
+            ]
         values: list[Value] = []
         for one in chosen:
             assert isinstance(one.node, (ast.FunctionDef, ast.AsyncFunctionDef))
@@ -959,7 +997,12 @@ class Interpreter:
     def registered(self, inst: Inst, attr: str, cls: Scope) -> list[Value]:
         """`self.register_buffer("attr", ...)`: it follows its module from device to device."""
         for method, call in (*cls.module.calls("register_buffer"), *cls.module.calls("register_parameter")):
-            if enclosing_class(method) is cls and call.args and isinstance(call.args[0], ast.Constant) and call.args[0].value == attr:
+            if (
+                enclosing_class(method) is cls
+                and call.args
+                and isinstance(call.args[0], ast.Constant)
+                and call.args[0].value == attr
+            ):
                 return [Unknown("runtime", symbol("buffer", inst.scope, attr))]
         return []
 
@@ -977,7 +1020,7 @@ class Interpreter:
         return False
 
     def frame_for(self, inst: Inst, method: Scope) -> Frame:
-        """The frame in which a method of `inst` runs: the constructor's own, or one that any caller may have entered."""
+        """The frame in which a method of `inst` runs: the constructor's own, or one that any caller may enter."""
         if method.owner is None:
             return self.open_frame(method)
         made = inst.made
@@ -1004,7 +1047,14 @@ class Interpreter:
             bases = [] if owner is None else [one for one in self.classes(inst.scope) if one is not owner]
             inits = [one.method("__init__") for one in bases if one.method("__init__") is not None]
             if inits and inits[0] is target:
-                return self.frame(("super", target, made, call), target, inst, args, self.open_frame(target.parent) if target.parent else None, made.depth + 1)
+                return self.frame(
+                    ("super", target, made, call),
+                    target,
+                    inst,
+                    args,
+                    self.open_frame(target.parent) if target.parent else None,
+                    made.depth + 1,
+                )
             if inits and inits[0] is not None and made.depth < MAX_FRAMES:
                 nearer = self.frame(("super", inits[0], made, call), inits[0], inst, args, None, made.depth + 1)
                 return self.super_frame(inst, nearer, target)
@@ -1089,7 +1139,10 @@ class Interpreter:
                 continue
             frame = self.open_frame(scope)
             base = self.expr(store.base, frame)
-            if any(isinstance(one, Inst) and (one.scope in family or inst.scope in self.classes(one.scope)) for one in alternatives(base)):
+            if any(
+                isinstance(one, Inst) and (one.scope in family or inst.scope in self.classes(one.scope))
+                for one in alternatives(base)
+            ):
                 found.append(self.define(store.definition, frame))
         return found
 
@@ -1098,7 +1151,12 @@ class Interpreter:
 
         Only names under which nothing but the results of tensor calls are stored are followed.
         """
-        if attr.startswith("__") or self.shallow or self.reach == 0 or not self.project.only_tensors_stored(attr, frame.scope.module):
+        if (
+            attr.startswith("__")
+            or self.shallow
+            or self.reach == 0
+            or not self.project.only_tensors_stored(attr, frame.scope.module)
+        ):
             return Unknown("runtime")
         stores = self.project.stores_of(attr, frame.scope.module)
         if not stores or len(stores) > MAX_CALLERS or not all(makes_tensor(store.definition) for _, store in stores):
@@ -1117,8 +1175,7 @@ class Interpreter:
             case Ref(name=name):
                 return Ref(f"{name}.{attr}")
             case Mod(module=module):
-                inner = self.module_name(module, attr)
-                return inner
+                return self.module_name(module, attr)
             case Fact():
                 found = library.tensor_attribute(self, value, attr, node, frame)
                 if found is None:
@@ -1132,7 +1189,11 @@ class Interpreter:
                 return self.super_attribute(scope, obj, attr)
             case Dev(kind=kind):
                 if attr == "type":
-                    return Const({"cpu": "cpu", "gpu": "cuda"}.get(kind)) if kind in ("cpu", "gpu") and not value.assumed else Unknown("runtime", symbol(value, attr))
+                    return (
+                        Const({"cpu": "cpu", "gpu": "cuda"}.get(kind))
+                        if kind in ("cpu", "gpu") and not value.assumed
+                        else Unknown("runtime", symbol(value, attr))
+                    )
                 return Unknown("runtime", symbol(value, attr))
             case Const(value=None):
                 return BOTTOM
@@ -1160,7 +1221,9 @@ class Interpreter:
         for method, call in owner.module.calls("save_for_backward"):
             if enclosing_class(method) is owner:
                 inner = self.open_frame(method)
-                found.append(Seq("tuple", tuple(self.expr(arg, inner) for arg in call.args if not isinstance(arg, ast.Starred))))
+                found.append(
+                    Seq("tuple", tuple(self.expr(arg, inner) for arg in call.args if not isinstance(arg, ast.Starred)))
+                )
         return join(found) if found else Unknown("class")
 
     def class_attribute(self, scope: Scope, attr: str) -> Value:
@@ -1210,7 +1273,9 @@ class Interpreter:
             case ast.BinOp():
                 left = self.expr(node.left, frame)
                 settled = library.settled(left)
-                return operators.binary(self, left, node.op, left if settled else self.expr(node.right, frame), node, frame)
+                return operators.binary(
+                    self, left, node.op, left if settled else self.expr(node.right, frame), node, frame
+                )
             case ast.UnaryOp():
                 return operators.unary(self, node, frame)
             case ast.Compare():
@@ -1315,7 +1380,11 @@ class Interpreter:
                 return library.index(self, one, node, frame)
             if isinstance(one, Ref):
                 return one  # a generic type
-            if isinstance(one, Leaves) and isinstance(node.slice, ast.Tuple) and any(isinstance(part, ast.Slice) for part in node.slice.elts):
+            if (
+                isinstance(one, Leaves)
+                and isinstance(node.slice, ast.Tuple)
+                and any(isinstance(part, ast.Slice) for part in node.slice.elts)
+            ):
                 return library.index(self, one.fact, node, frame)  # no list takes such a key
             if isinstance(node.slice, ast.Slice):
                 return self.slice_of(one, node.slice, frame)
@@ -1355,7 +1424,9 @@ class Interpreter:
                         return self.instance_attribute(base, names[key.value])
                 method = self.find_method(scope, "__getitem__")
                 if method is not None:
-                    return self.call_function(Func(method, None, base), Args((Arg(None, None, key),)), method.node, self.open_frame(method))
+                    return self.call_function(
+                        Func(method, None, base), Args((Arg(None, None, key),)), method.node, self.open_frame(method)
+                    )
                 return Unknown("class")
             case Unknown(symbol=known) if known is not None and isinstance(key, (Const, Num, Unknown)):
                 tag = key_of(key)
@@ -1377,7 +1448,9 @@ class Interpreter:
                     return one.element()
                 case Map(items=items, rest=rest):
                     keys = [Const(key) for key, _ in items]
-                    return join([*keys[:8], *([] if isinstance(rest, Bottom) and len(keys) <= 8 else [Unknown("local")])])
+                    return join(
+                        [*keys[:8], *([] if isinstance(rest, Bottom) and len(keys) <= 8 else [Unknown("local")])]
+                    )
                 case Fact():
                     return library.select_first(one)
                 case Leaves():
@@ -1390,7 +1463,9 @@ class Interpreter:
                     for name in ("__iter__", "__next__"):
                         method = self.find_method(scope, name)
                         if method is not None:
-                            found = self.call_function(Func(method, None, one), Args(), method.node, self.open_frame(method))
+                            found = self.call_function(
+                                Func(method, None, one), Args(), method.node, self.open_frame(method)
+                            )
                             if name == "__next__" or not isinstance(found, Inst):
                                 return found if name == "__next__" else self.iterate(found)
                     return Unknown("class")
@@ -1419,7 +1494,9 @@ class Interpreter:
                     names = [name for name, _ in self.fields(scope)]
                     return self.instance_attribute(one, names[index]) if -len(names) <= index < len(names) else BOTTOM
                 case Unknown(symbol=known, needs=needs):
-                    return Unknown(needs, symbol(known, "[]", index) if known is not None and index is not None else None)
+                    return Unknown(
+                        needs, symbol(known, "[]", index) if known is not None and index is not None else None
+                    )
             return self.iterate(one)
 
         return each(value, pick)
@@ -1449,7 +1526,9 @@ class Interpreter:
         if isinstance(node.func, ast.Attribute) and node.func.attr in ("cpu", "cuda", "to") and not self.shallow:
             # where a copy leads is known whatever it copies; only what is known near by can make it a no-op
             known = self.near(node.func.value, frame)
-            if isinstance(known, Unknown) and (node.func.attr != "to" or library.target_of(self, args).devices is not None):
+            if isinstance(known, Unknown) and (
+                node.func.attr != "to" or library.target_of(self, args).devices is not None
+            ):
                 return library.call(self, Method(known, node.func.attr), args, node, frame)
         func = self.expr(node.func, frame)
         return each(func, lambda one: self.apply(one, args, node, frame))
@@ -1512,7 +1591,10 @@ class Interpreter:
         scope = frame.scope
         flow = scope.flow
         if flow.yields:
-            drawn = [self.iterate(self.expr(one.value, frame)) if isinstance(one, ast.Starred) else self.expr(one, frame) for one in flow.yields]
+            drawn = [
+                self.iterate(self.expr(one.value, frame)) if isinstance(one, ast.Starred) else self.expr(one, frame)
+                for one in flow.yields
+            ]
             return Seq("iterator", None, join(drawn))
         found: list[Value] = []
         for one in flow.returns:
@@ -1532,7 +1614,11 @@ class Interpreter:
 
     def return_type(self, frame: Frame) -> Value:
         node = frame.scope.node
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.returns is not None and frame.scope.parent is not None:
+        if (
+            isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+            and node.returns is not None
+            and frame.scope.parent is not None
+        ):
             typed = self.annotated(node.returns, self.open_frame(frame.scope.parent))
             if isinstance(typed, Inst):
                 return typed
@@ -1592,7 +1678,10 @@ def hands_on(wrapper: Scope) -> bool:
                 return name in wrapped
             case ast.Name(id=name):
                 bound = wrapper.flow.bindings.get(name, [])
-                return bool(bound) and all(isinstance(one, Assign) and not isinstance(one.value, ast.Name) and is_handed(one.value) for one in bound)
+                return bool(bound) and all(
+                    isinstance(one, Assign) and not isinstance(one.value, ast.Name) and is_handed(one.value)
+                    for one in bound
+                )
         return False
 
     return all(is_handed(one.value) for one in wrapper.flow.returns)
@@ -1656,7 +1745,13 @@ def call_name(node: ast.expr) -> str:
     path = dotted(node)
     if path is not None:
         return path.rpartition(".")[2]
-    return node.attr if isinstance(node, ast.Attribute) else call_name(node.value) if isinstance(node, ast.Subscript) else ""
+    return (
+        node.attr
+        if isinstance(node, ast.Attribute)
+        else call_name(node.value)
+        if isinstance(node, ast.Subscript)
+        else ""
+    )
 
 
 def says_pin(name: str) -> bool:
@@ -1679,7 +1774,11 @@ def takes_object(scope: Scope) -> bool:
 
 
 def is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    return any(call_name(one) in ("property", "cached_property") for one in node.decorator_list if not isinstance(one, ast.Call))
+    return any(
+        call_name(one) in ("property", "cached_property")
+        for one in node.decorator_list
+        if not isinstance(one, ast.Call)
+    )
 
 
 def is_stub(scope: Scope) -> bool:
@@ -1687,7 +1786,9 @@ def is_stub(scope: Scope) -> bool:
     body = getattr(scope.node, "body", [])
     if not isinstance(body, list):
         return False
-    return all(isinstance(one, ast.Pass) or (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)) for one in body)
+    return all(
+        isinstance(one, ast.Pass) or (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)) for one in body
+    )
 
 
 def default_of(scope: Scope, name: str) -> ast.expr | None:
@@ -1714,10 +1815,12 @@ def enclosing_class(scope: Scope) -> Scope | None:
     return None
 
 
-PLAIN_TYPES = frozenset(("int", "float", "str", "bytes", "SymInt", "Path", "complex", "dtype", "Callable", "ModuleType"))
+PLAIN_TYPES = frozenset(
+    ("int", "float", "str", "bytes", "SymInt", "Path", "complex", "dtype", "Callable", "ModuleType")
+)  # fmt: skip
 CONTAINER_TYPES = frozenset(
-    ("Optional", "Union", "list", "List", "set", "Set", "dict", "Dict", "tuple", "Tuple", "Sequence", "Iterable", "Mapping",
-     "Literal", "frozenset", "deque", "defaultdict", "Iterator", "Collection")
+    ("Optional", "Union", "list", "List", "set", "Set", "dict", "Dict", "tuple", "Tuple", "Sequence", "Iterable",
+     "Mapping", "Literal", "frozenset", "deque", "defaultdict", "Iterator", "Collection")
 )  # fmt: skip
 
 

@@ -10,22 +10,47 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field
-from typing import Union
 
-FunctionNode = Union[ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda]
-ScopeNode = Union[ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda]
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+ScopeNode = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 Conditions = tuple[tuple[ast.expr, bool], ...]
 
 # Methods of list, dict, set and deque that put their argument into the receiver.
 FILLERS = frozenset(
-    ("append", "appendleft", "extend", "extendleft", "insert", "add", "update", "setdefault", "put", "put_nowait", "__setitem__")
+    (
+        "append",
+        "appendleft",
+        "extend",
+        "extendleft",
+        "insert",
+        "add",
+        "update",
+        "setdefault",
+        "put",
+        "put_nowait",
+        "__setitem__",
+    )
 )
 # Tensor methods that change the receiver's own layout or memory; other in-place methods leave both alone.
 RESHAPERS = frozenset(
-    ("t_", "transpose_", "swapaxes_", "swapdims_", "squeeze_", "unsqueeze_", "as_strided_", "resize_", "resize_as_", "set_", "share_memory_")
+    (
+        "t_",
+        "transpose_",
+        "swapaxes_",
+        "swapdims_",
+        "squeeze_",
+        "unsqueeze_",
+        "as_strided_",
+        "resize_",
+        "resize_as_",
+        "set_",
+        "share_memory_",
+    )
 )
 # Attributes that speak of the tensor before them, so that a test of them is a test of that tensor.
-TELLING = frozenset(("device", "type", "is_cuda", "is_cpu", "is_pinned", "is_contiguous", "index", "dtype", "ndim", "shape", "layout"))
+TELLING = frozenset(
+    ("device", "type", "is_cuda", "is_cpu", "is_pinned", "is_contiguous", "index", "dtype", "ndim", "shape", "layout")
+)
 
 
 @dataclass(eq=False, slots=True)
@@ -844,7 +869,9 @@ class Builder:
         if isinstance(func, ast.Name):
             if func.id == "setattr" and len(node.args) == 3 and isinstance(node.args[1], ast.Constant):
                 definition = Assign(node.args[2], node)
-                self.flow.stores.append(Store(node.args[0], str(node.args[1].value), definition, self.conditions, False, node))
+                self.flow.stores.append(
+                    Store(node.args[0], str(node.args[1].value), definition, self.conditions, False, node)
+                )
             return
         if not isinstance(func, ast.Attribute):
             return
@@ -953,7 +980,10 @@ def assigned_keys(loop: ast.For | ast.AsyncFor | ast.While) -> list[str]:
 def registered_tensor(node: ast.Call) -> ast.expr | None:
     """`x` of `cudart().cudaHostRegister(x.data_ptr(), ...)`, which page-locks memory that is there already."""
     match node:
-        case ast.Call(func=ast.Attribute(attr="cudaHostRegister"), args=[ast.Call(func=ast.Attribute(value=tensor, attr="data_ptr")), *_]):
+        case ast.Call(
+            func=ast.Attribute(attr="cudaHostRegister"),
+            args=[ast.Call(func=ast.Attribute(value=tensor, attr="data_ptr")), *_],
+        ):
             return tensor
     return None
 

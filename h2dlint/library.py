@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from h2dlint import operators, shapes
@@ -43,23 +44,25 @@ if TYPE_CHECKING:
     from h2dlint.facts import Frame, Interpreter
 
 ELEMENT_BYTES = {
-    "torch.float64": 8, "torch.double": 8, "torch.int64": 8, "torch.long": 8, "torch.complex64": 8, "torch.complex128": 16,
-    "torch.float32": 4, "torch.float": 4, "torch.int32": 4, "torch.int": 4, "torch.float16": 2, "torch.half": 2,
-    "torch.bfloat16": 2, "torch.int16": 2, "torch.short": 2, "torch.int8": 1, "torch.uint8": 1, "torch.bool": 1,
+    "torch.float64": 8, "torch.double": 8, "torch.int64": 8, "torch.long": 8, "torch.complex64": 8,
+    "torch.complex128": 16, "torch.float32": 4, "torch.float": 4, "torch.int32": 4, "torch.int": 4, "torch.float16":
+    2, "torch.half": 2, "torch.bfloat16": 2, "torch.int16": 2, "torch.short": 2, "torch.int8": 1, "torch.uint8": 1,
+    "torch.bool": 1,
 }  # fmt: skip
 DTYPE_ALIASES = {
-    "torch.float": "torch.float32", "torch.double": "torch.float64", "torch.half": "torch.float16", "torch.long": "torch.int64",
-    "torch.int": "torch.int32", "torch.short": "torch.int16", "numpy.int64": "torch.int64", "numpy.int32": "torch.int32",
-    "numpy.float32": "torch.float32", "numpy.float64": "torch.float64", "numpy.bool_": "torch.bool", "builtins.int": "torch.int64",
-    "builtins.float": "torch.float64", "builtins.bool": "torch.bool", "numpy.uint8": "torch.uint8", "numpy.int16": "torch.int16",
-    "numpy.int8": "torch.int8", "numpy.float16": "torch.float16",
+    "torch.float": "torch.float32", "torch.double": "torch.float64", "torch.half": "torch.float16", "torch.long":
+    "torch.int64", "torch.int": "torch.int32", "torch.short": "torch.int16", "numpy.int64": "torch.int64",
+    "numpy.int32": "torch.int32", "numpy.float32": "torch.float32", "numpy.float64": "torch.float64", "numpy.bool_":
+    "torch.bool", "builtins.int": "torch.int64", "builtins.float": "torch.float64", "builtins.bool": "torch.bool",
+    "numpy.uint8": "torch.uint8", "numpy.int16": "torch.int16", "numpy.int8": "torch.int8", "numpy.float16":
+    "torch.float16",
 }  # fmt: skip
 REST = symbol("any number of arguments")
 ORIGINS: dict[str, OriginKind] = {"new": "new", "like": "new", "wrap": "new", "join": "join", "load": "other"}
 SAME_FACT_ATTRIBUTES = frozenset(("data", "real", "imag"))
 QUERY_ATTRIBUTES = frozenset(
-    ("shape", "dtype", "ndim", "is_cuda", "is_cpu", "requires_grad", "names", "layout", "itemsize", "nbytes", "size", "is_leaf",
-     "is_sparse", "grad_fn", "is_quantized", "is_meta", "is_nested", "element_size")
+    ("shape", "dtype", "ndim", "is_cuda", "is_cpu", "requires_grad", "names", "layout", "itemsize", "nbytes", "size",
+    "is_leaf", "is_sparse", "grad_fn", "is_quantized", "is_meta", "is_nested", "element_size")
 )  # fmt: skip
 
 
@@ -117,7 +120,9 @@ class Operands:
     def all(self) -> list[Value]:
         given, _ = self.interp.expand(self.args)
         found = [one() for one in given]
-        found += [self.interp.argument(arg) for name, arg in self.args.keywords if name not in ("out", "dtype", "device")]
+        found += [
+            self.interp.argument(arg) for name, arg in self.args.keywords if name not in ("out", "dtype", "device")
+        ]
         return found if self.receiver is None else [self.receiver, *found]
 
 
@@ -129,7 +134,11 @@ def near_device(interp: Interpreter, ask: Callable[[], Value | None]) -> Value |
         value = ask()
     finally:
         interp.shallow = was
-    if value is not None and not was and any(isinstance(one, Dev) and one.kind == "unknown" for one in alternatives(value)):
+    if (
+        value is not None
+        and not was
+        and any(isinstance(one, Dev) and one.kind == "unknown" for one in alternatives(value))
+    ):
         return ask()
     return value
 
@@ -186,7 +195,11 @@ TELLING_METHODS = frozenset(("to", "cuda", "cpu", "pin_memory", "copy_"))
 
 def is_tensor_name(attr: str) -> bool:
     """Attributes of a tensor that must not be looked up by name in the project."""
-    return attr in QUERY_ATTRIBUTES or attr in SAME_FACT_ATTRIBUTES or attr in ("T", "mT", "H", "mH", "device", "grad", "numpy")
+    return (
+        attr in QUERY_ATTRIBUTES
+        or attr in SAME_FACT_ATTRIBUTES
+        or attr in ("T", "mT", "H", "mH", "device", "grad", "numpy")
+    )
 
 
 def unknown_attribute(value: Unknown, attr: str) -> Value:
@@ -259,19 +272,18 @@ def memory(word: str) -> Memory:
     return "pinned" if word == "pinned" else "pageable" if word == "pageable" else "unknown"
 
 
-def each_tensor(value: Value, change: object, unknown: bool = False) -> Value:
+def each_tensor(value: Value, change: Callable[[Fact], Value], unknown: bool = False) -> Value:
     """Apply to every tensor among the alternatives; anything else gives an unknown value."""
 
     def turn(one: Value) -> Value:
         if isinstance(one, Fact):
-            return change(one)  # type: ignore[operator,no-any-return]
+            return change(one)
         if isinstance(one, Leaves):
-            result = change(one.fact)  # type: ignore[operator]
-            return result if isinstance(result, (Bottom, Unknown)) else result  # type: ignore[no-any-return]
+            return change(one.fact)
         if isinstance(one, Const) and one.value is None:
             return BOTTOM
         if unknown and isinstance(one, Unknown):
-            return change(Fact(needs=one.needs))  # type: ignore[operator,no-any-return]
+            return change(Fact(needs=one.needs))
         return Unknown(one.needs if isinstance(one, Unknown) else "local")
 
     return each(value, turn)
@@ -319,7 +331,9 @@ def fresh(
     step = ops.interp.step(frame, node, why or f"{where} made here by {name}()")
     made = origin(ops, node, frame, kind)
     array = ops.row.returns == "array"
-    return Fact(device, mem, shape, dtype, max_bytes, assumed=assumed, array=array, origin=made, steps=(step,), needs="local")
+    return Fact(
+        device, mem, shape, dtype, max_bytes, assumed=assumed, array=array, origin=made, steps=(step,), needs="local"
+    )
 
 
 def dtype_of(value: Value | None) -> str | None:
@@ -418,7 +432,9 @@ def _shape_by_row(ops: Operands, node: ast.expr) -> Shape | None:
     star = next((name.rstrip("*") for name in row.params if name.endswith("*")), None)
     match row.shape:
         case "size":
-            values = ops.rest(star) if star else list(spread(ops.get("size") or ops.get("shape") or Unknown("local", REST)))
+            values = (
+                ops.rest(star) if star else list(spread(ops.get("size") or ops.get("shape") or Unknown("local", REST)))
+            )
             sizes = sizes_of(values, ops)
             if row.params[1:] and row.params[1] in ("stride", "physical_layout"):
                 return None
@@ -480,7 +496,18 @@ def make_new(ops: Operands, node: ast.expr, frame: Frame) -> Value:
         if device.kind == "unknown":
             mem = pin
         found.append(
-            fresh(ops, node, frame, device.kind, mem, shape, "new", dtype=dtype, max_bytes=bytes_of(shape, dtype), assumed=device.assumed)
+            fresh(
+                ops,
+                node,
+                frame,
+                device.kind,
+                mem,
+                shape,
+                "new",
+                dtype=dtype,
+                max_bytes=bytes_of(shape, dtype),
+                assumed=device.assumed,
+            )
         )
     return join(found)
 
@@ -502,7 +529,18 @@ def make_like(ops: Operands, like: Fact, node: ast.expr, frame: Frame) -> Value:
     found: list[Value] = []
     for device in devices_of(ops.device(), Dev(like.device, like.assumed)):
         mem: Memory = pin if device.kind in ("cpu", "unknown") else "unknown"
-        fact = fresh(ops, node, frame, device.kind, mem, shape, "new", dtype=dtype, max_bytes=bytes_of(shape, dtype), assumed=device.assumed)
+        fact = fresh(
+            ops,
+            node,
+            frame,
+            device.kind,
+            mem,
+            shape,
+            "new",
+            dtype=dtype,
+            max_bytes=bytes_of(shape, dtype),
+            assumed=device.assumed,
+        )
         found.append(replace(fact, needs=like.needs if device.kind == "unknown" else "local"))
     return join(found)
 
@@ -520,12 +558,20 @@ def make_wrap(ops: Operands, node: ast.expr, frame: Frame) -> Value:
             case Fact():
                 shared = replace(inner, array=array, steps=inner.steps)
                 if dtype is not None and inner.dtype is not None and dtype != inner.dtype and row.copies == "dtype":
-                    return fresh(ops, node, frame, inner.device, "pageable", shapes.same_layout(inner.shape), "op", dtype=dtype)
+                    return fresh(
+                        ops, node, frame, inner.device, "pageable", shapes.same_layout(inner.shape), "op", dtype=dtype
+                    )
                 if row.copies == "always":
-                    return fresh(ops, node, frame, "cpu", "pageable", shapes.same_layout(inner.shape), "new", dtype=dtype)
+                    return fresh(
+                        ops, node, frame, "cpu", "pageable", shapes.same_layout(inner.shape), "new", dtype=dtype
+                    )
                 if row.copies == "maybe" and (inner.layout != "contiguous" or row.name != "numpy.ascontiguousarray"):
                     packed = PACKED if row.name == "numpy.ascontiguousarray" else None
-                    mem: Memory = "pageable" if inner.memory == "pageable" or (inner.layout != "unknown" and packed) else "unknown"
+                    mem: Memory = (
+                        "pageable"
+                        if inner.memory == "pageable" or (inner.layout != "unknown" and packed)
+                        else "unknown"
+                    )
                     return fresh(ops, node, frame, "cpu", mem, packed, "op", dtype=dtype or inner.dtype)
                 if dtype is not None:
                     shared = replace(shared, dtype=dtype)
@@ -538,7 +584,9 @@ def make_wrap(ops: Operands, node: ast.expr, frame: Frame) -> Value:
                 if isinstance(inner, Const) and inner.value is None:
                     return BOTTOM
                 shape = shape_of_literal(inner)
-                return fresh(ops, node, frame, "cpu", "pageable", shape, "new", dtype=dtype, max_bytes=bytes_of(shape, dtype))
+                return fresh(
+                    ops, node, frame, "cpu", "pageable", shape, "new", dtype=dtype, max_bytes=bytes_of(shape, dtype)
+                )
         if row.name == "torch.frombuffer":
             return Fact("cpu", "unknown", PACKED, dtype, needs="runtime")
         needs = inner.needs if isinstance(inner, Unknown) else "local"
@@ -555,7 +603,15 @@ def make_wrap(ops: Operands, node: ast.expr, frame: Frame) -> Value:
         if dev.kind == "cpu":
             found.append(wrapped)
         else:
-            found.append(Fact(dev.kind, shape=PACKED, dtype=dtype, assumed=dev.assumed, steps=(ops.interp.step(frame, node, "made on the device here"),)))
+            found.append(
+                Fact(
+                    dev.kind,
+                    shape=PACKED,
+                    dtype=dtype,
+                    assumed=dev.assumed,
+                    steps=(ops.interp.step(frame, node, "made on the device here"),),
+                )
+            )
     return join(found)
 
 
@@ -590,7 +646,9 @@ def tensor_device(values: list[Value]) -> tuple[DeviceKind, bool, list[Fact]]:
 def settled(value: Value) -> bool:
     """Whether the device of an operation's result follows from this operand alone: the others must be beside it."""
     ones = alternatives(value)
-    return bool(ones) and all(isinstance(one, Fact) and (one.device == "gpu" or (one.device == "cpu" and one.rank != 0)) for one in ones)
+    return bool(ones) and all(
+        isinstance(one, Fact) and (one.device == "gpu" or (one.device == "cpu" and one.rank != 0)) for one in ones
+    )
 
 
 def make_join(ops: Operands, node: ast.expr, frame: Frame) -> Value:
@@ -613,9 +671,21 @@ def make_join(ops: Operands, node: ast.expr, frame: Frame) -> Value:
     shape = join_shape(ops, facts)
     dtypes = {fact.dtype for fact in facts}
     dtype = dtypes.pop() if len(dtypes) == 1 and not unsure else None
-    fact = fresh(ops, node, frame, device, "pageable" if device != "gpu" else "unknown", shape, "join", dtype=dtype, assumed=assumed)
+    fact = fresh(
+        ops,
+        node,
+        frame,
+        device,
+        "pageable" if device != "gpu" else "unknown",
+        shape,
+        "join",
+        dtype=dtype,
+        assumed=assumed,
+    )
     if device == "unknown":
-        needs: Need = next((one.needs for value in values for one in alternatives(value) if isinstance(one, (Unknown, Fact))), "local")
+        needs: Need = next(
+            (one.needs for value in values for one in alternatives(value) if isinstance(one, (Unknown, Fact))), "local"
+        )
         fact = replace(fact, needs=needs)
     return fact
 
@@ -636,7 +706,16 @@ def make_op(ops: Operands, node: ast.expr, frame: Frame) -> Value:
     first = ops.first
     values = [first] if settled(first) or ops.row.returns == "array" else ops.all()
     if ops.row.returns == "array":
-        return fresh(ops, node, frame, "cpu", "pageable", op_shape(ops, [one for one in alternatives(first) if isinstance(one, Fact)]), "op", dtype=op_dtype(ops, first))
+        return fresh(
+            ops,
+            node,
+            frame,
+            "cpu",
+            "pageable",
+            op_shape(ops, [one for one in alternatives(first) if isinstance(one, Fact)]),
+            "op",
+            dtype=op_dtype(ops, first),
+        )
     found: list[Value] = []
     for one in alternatives(first) or (Unknown("local"),):
         if isinstance(one, Const) and one.value is None:
@@ -666,7 +745,7 @@ def op_shape(ops: Operands, firsts: list[Fact]) -> Shape | None:
     if ops.row.layout == "unknown" or (first is not None and first.layout == "broadcast" and ops.row.layout == "keeps"):
         return None
     if first is not None and first.layout == "permuted" and ops.row.layout == "keeps":
-        # TensorIterator gives the result the order of its first operand (aten/src/ATen/TensorIterator.cpp, allocate_or_resize_outputs)
+        # TensorIterator gives the result the order of its first operand (TensorIterator.cpp)
         return first.shape if ops.row.rank in ("same", "broadcast") else None
     match ops.row.rank:
         case "same" if rank is not None and first is not None and first.shape is not None:
@@ -723,7 +802,11 @@ def repeated(fact: Fact, view: str) -> Shape | None:
 
 
 def number(value: Value | None) -> int | None:
-    return value.value if isinstance(value, Const) and isinstance(value.value, int) and not isinstance(value.value, bool) else None
+    return (
+        value.value
+        if isinstance(value, Const) and isinstance(value.value, int) and not isinstance(value.value, bool)
+        else None
+    )
 
 
 def view_of(ops: Operands, fact: Fact, node: ast.expr, frame: Frame) -> Value:
@@ -734,14 +817,24 @@ def view_of(ops: Operands, fact: Fact, node: ast.expr, frame: Frame) -> Value:
         if row.view in ("same", "shared"):
             return fact
         if row.view == "contiguous":
-            return replace(fact, shape=PACKED) if fact.memory == "pageable" or fact.device == "gpu" else replace(fact, shape=PACKED, memory="unknown" if fact.memory != "pinned" else "pinned")
+            return (
+                replace(fact, shape=PACKED)
+                if fact.memory == "pageable" or fact.device == "gpu"
+                else replace(fact, shape=PACKED, memory="unknown" if fact.memory != "pinned" else "pinned")
+            )
     else:
         changed = reshape_by(ops, fact.shape)
-    if row.effect == "maybe_view" and fact.shape is not None and fact.layout not in ("contiguous", "unknown") and row.view != "same":
+    if (
+        row.effect == "maybe_view"
+        and fact.shape is not None
+        and fact.layout not in ("contiguous", "unknown")
+        and row.view != "same"
+    ):
         if fact.device == "gpu":
             return replace(fact, shape=PACKED)
-        return fresh(ops, node, frame, fact.device, "pageable", copied_shape(fact.shape, row.view), "copy", dtype=fact.dtype,
-                     why=f"{short_name(row.name)}() of a view that is not contiguous copies it into new pageable memory")  # fmt: skip
+        why = f"{short_name(row.name)}() of a view that is not contiguous copies it into new pageable memory"
+        shape = copied_shape(fact.shape, row.view)
+        return fresh(ops, node, frame, fact.device, "pageable", shape, "copy", dtype=fact.dtype, why=why)
     result = replace(fact, shape=changed)
     before, after = fact.layout, result.layout
     if after != before and after in ("gapped", "permuted", "broadcast") and fact.device != "gpu":
@@ -791,12 +884,21 @@ def _reshape_by(ops: Operands, shape: Shape) -> Shape | None:
             first, second = number(ops.get("dim0")), number(ops.get("dim1"))
             return None if first is None or second is None else shapes.transpose(shape, first, second)
         case "permute":
-            numbers = [number(one) for one in (ops.rest("dims") if "dims*" in ops.row.params else spread(ops.get("dims") or Unknown("local")))]
+            numbers = [
+                number(one)
+                for one in (
+                    ops.rest("dims") if "dims*" in ops.row.params else spread(ops.get("dims") or Unknown("local"))
+                )
+            ]
             known = [one for one in numbers if one is not None]
             return shapes.permute(shape, known) if known and len(known) == len(numbers) else None
         case "narrow":
             dim = number(ops.get("dim"))
-            return None if dim is None else shapes.narrow(shape, dim, maybe_size(ops.get("start")), maybe_size(ops.get("length")))
+            return (
+                None
+                if dim is None
+                else shapes.narrow(shape, dim, maybe_size(ops.get("start")), maybe_size(ops.get("length")))
+            )
         case "select":
             dim = number(ops.get("dim"))
             return None if dim is None else shapes.select(shape, dim)
@@ -812,7 +914,11 @@ def _reshape_by(ops: Operands, shape: Shape) -> Shape | None:
         case "squeeze":
             return shapes.squeeze(shape, number(ops.get("dim")))
         case "expand" | "broadcast_to":
-            values = ops.rest("size") if "size*" in ops.row.params else list(spread(ops.get("size") or Unknown("local", REST)))
+            values = (
+                ops.rest("size")
+                if "size*" in ops.row.params
+                else list(spread(ops.get("size") or Unknown("local", REST)))
+            )
             sizes = sizes_of(values, ops)
             if sizes is None and len(values) == 1 and not (isinstance(values[0], Unknown) and values[0].symbol == REST):
                 sizes = [None]
@@ -848,10 +954,20 @@ def reshaped(interp: Interpreter, value: Value, call_node: ast.Call, frame: Fram
     name = call_node.func.attr if isinstance(call_node.func, ast.Attribute) else ""
     if name == "cudaHostRegister":
         step = interp.step(frame, call_node, "cudaHostRegister() page-locks it here")
-        return each(value, lambda one: replace(one.then(step), memory="pinned") if isinstance(one, Fact) and one.device != "gpu" else one)
+        return each(
+            value,
+            lambda one: (
+                replace(one.then(step), memory="pinned") if isinstance(one, Fact) and one.device != "gpu" else one
+            ),
+        )
     if name == "share_memory_":
         step = interp.step(frame, call_node, "share_memory_() moves it into shared memory, which is pageable")
-        return each(value, lambda one: replace(one.then(step), memory="pageable") if isinstance(one, Fact) and one.device != "gpu" else one)
+        return each(
+            value,
+            lambda one: (
+                replace(one.then(step), memory="pageable") if isinstance(one, Fact) and one.device != "gpu" else one
+            ),
+        )
     row = interp.table.lookup(f"torch.Tensor.{name.rstrip('_')}")
     if row is None or not row.view:
         return each(value, lambda one: replace(one, memory="unknown", shape=None) if isinstance(one, Fact) else one)
@@ -887,7 +1003,7 @@ def slice_note(shape: Shape | None, node: ast.Subscript) -> str:
 
 
 def pick_of(interp: Interpreter, item: ast.expr, frame: Frame) -> Pick | None:
-    """One item of a subscript; None when it gathers (a tensor, a list, a mask). An unknown name is taken for a number."""
+    """One item of a subscript; None when it gathers (a tensor, a list, a mask). An unknown name counts as a number."""
     if isinstance(item, ast.Slice):
         if item.lower is None and item.upper is None and item.step is None:
             return shapes.WHOLE
@@ -896,8 +1012,16 @@ def pick_of(interp: Interpreter, item: ast.expr, frame: Frame) -> Pick | None:
         if item.lower is not None and start is None:
             return Pick("slice", Size(symbol("?", item, frame)), stop, step=steps(item))
         if item.upper is None:
-            return Pick("slice", start, None, step=steps(item), whole=start is not None and start.number == 0 and not steps(item))
-        return Pick("slice", start, stop if stop is not None else Size(symbol("?", item.upper, frame)), step=steps(item))
+            return Pick(
+                "slice",
+                start,
+                None,
+                step=steps(item),
+                whole=start is not None and start.number == 0 and not steps(item),
+            )
+        return Pick(
+            "slice", start, stop if stop is not None else Size(symbol("?", item.upper, frame)), step=steps(item)
+        )
     if isinstance(item, ast.Constant):
         if item.value is None:
             return Pick("new")
@@ -936,9 +1060,21 @@ def gathered(interp: Interpreter, fact: Fact, node: ast.Subscript, frame: Frame)
     module = frame.scope.module
     span = Span(module.filename, node.lineno, node.col_offset, node.end_lineno or node.lineno, node.end_col_offset or 0)
     text = ast.unparse(node)
-    step = interp.step(frame, node, f"indexing with a tensor, list or mask copies into new pageable memory: {text[:80]}")
+    step = interp.step(
+        frame, node, f"indexing with a tensor, list or mask copies into new pageable memory: {text[:80]}"
+    )
     made = Origin("index", "torch.Tensor.__getitem__", span, frame.scope.qualname)
-    return Fact(fact.device, "pageable", PACKED, fact.dtype, array=fact.array, origin=made, steps=(step,), needs=fact.needs, assumed=fact.assumed)
+    return Fact(
+        fact.device,
+        "pageable",
+        PACKED,
+        fact.dtype,
+        array=fact.array,
+        origin=made,
+        steps=(step,),
+        needs=fact.needs,
+        assumed=fact.assumed,
+    )
 
 
 # --- casts and moves -------------------------------------------------------------------------------------------------
@@ -959,8 +1095,8 @@ def cast_to(ops: Operands, fact: Fact, dtype: str | None, node: ast.expr, frame:
     if dtype is not None and fact.dtype == dtype:
         return fact
     if (dtype is not None and fact.dtype is not None) or fact.memory == "pageable":
-        return fresh(ops, node, frame, fact.device, "pageable", shapes.same_layout(fact.shape), "op", dtype=dtype, assumed=fact.assumed,
-                     why=f"a cast makes new pageable memory: {short_name(ops.row.name)}()")  # fmt: skip
+        shape, why = shapes.same_layout(fact.shape), f"a cast makes new pageable memory: {short_name(ops.row.name)}()"
+        return fresh(ops, node, frame, fact.device, "pageable", shape, "op", dtype=dtype, assumed=fact.assumed, why=why)
     # the same tensor if the dtype is right already, else a copy
     return replace(fact, memory="unknown", dtype=dtype, shape=shapes.same_layout(fact.shape))
 
@@ -972,7 +1108,12 @@ def move(ops: Operands, fact: Fact, node: ast.expr, frame: Frame) -> Value:
         case "pin_memory":
             return pin(ops, fact, node, frame)
         case "cuda" | "xpu" | "mtia":
-            return Fact("gpu", shape=shapes.same_layout(fact.shape), dtype=fact.dtype, steps=(ops.interp.step(frame, node, f"moved to the GPU by .{ops.row.move}()"),))
+            return Fact(
+                "gpu",
+                shape=shapes.same_layout(fact.shape),
+                dtype=fact.dtype,
+                steps=(ops.interp.step(frame, node, f"moved to the GPU by .{ops.row.move}()"),),
+            )
         case "cpu":
             return to_cpu(ops, fact, node, frame, False)
         case "to":
@@ -984,16 +1125,26 @@ def pin(ops: Operands, fact: Fact, node: ast.expr, frame: Frame) -> Value:
     step = ops.interp.step(frame, node, "pinned memory made here by .pin_memory()")
     if fact.device == "cpu" and fact.memory == "pinned":
         return fact
-    return replace(fact, device="cpu", memory="pinned", assumed=False, named=False, origin=origin(ops, node, frame, "copy"), steps=(*fact.steps[-2:], step))
+    return replace(
+        fact,
+        device="cpu",
+        memory="pinned",
+        assumed=False,
+        named=False,
+        origin=origin(ops, node, frame, "copy"),
+        steps=(*fact.steps[-2:], step),
+    )
 
 
 def to_cpu(ops: Operands, fact: Fact, node: ast.expr, frame: Frame, non_blocking: bool | None) -> Value:
-    """`.cpu()`, `.to("cpu")`: a tensor already there is returned as it is; one from a GPU arrives pageable, or pinned."""
+    """`.cpu()`, `.to("cpu")`: a tensor already there is returned as it is; from a GPU it is pageable, or pinned."""
     if fact.device == "cpu" and not fact.assumed:
         return fact
     mem: Memory = "pinned" if non_blocking else "pageable"
     shape = shapes.same_layout(fact.shape)
-    how = "non_blocking copy to the CPU, which PyTorch pins" if non_blocking else "copied to the CPU into pageable memory"
+    how = (
+        "non_blocking copy to the CPU, which PyTorch pins" if non_blocking else "copied to the CPU into pageable memory"
+    )
     return fresh(ops, node, frame, "cpu", mem, shape, "copy", dtype=fact.dtype, why=how)
 
 
@@ -1012,7 +1163,7 @@ def target_of(interp: Interpreter, args: Args) -> Target:
     """The arguments of `.to`: device, dtype, another tensor, in any of its three forms."""
     given, _ = interp.expand(args)
     values = [near_device(interp, one) or BOTTOM for one in given]
-    keywords = {name: near_device(interp, lambda arg=arg: interp.argument(arg)) or BOTTOM for name, arg in args.keywords}  # type: ignore[misc]
+    keywords = {name: near_device(interp, partial(interp.argument, arg)) or BOTTOM for name, arg in args.keywords}
     devices: list[Dev] | None = None
     dtype: str | None = None
     changes = "dtype" in keywords and not is_none(keywords["dtype"])
@@ -1076,10 +1227,22 @@ def move_to(ops: Operands, fact: Fact, node: ast.expr, frame: Frame) -> Value:
                 found.append(moved)
             case "unknown":
                 # the device of a tensor of which nothing is known
-                found.append(replace(fact, device="unknown", memory="unknown", assumed=False, shape=shapes.same_layout(fact.shape)))
+                found.append(
+                    replace(
+                        fact, device="unknown", memory="unknown", assumed=False, shape=shapes.same_layout(fact.shape)
+                    )
+                )
             case kind:
                 step = ops.interp.step(frame, node, "moved to the device here")
-                found.append(Fact(kind, shape=shapes.same_layout(fact.shape), dtype=target.dtype or fact.dtype, assumed=device.assumed, steps=(step,)))
+                found.append(
+                    Fact(
+                        kind,
+                        shape=shapes.same_layout(fact.shape),
+                        dtype=target.dtype or fact.dtype,
+                        assumed=device.assumed,
+                        steps=(step,),
+                    )
+                )
     return join(found)
 
 
@@ -1105,8 +1268,24 @@ def make_load(ops: Operands, node: ast.expr, frame: Frame) -> Value:
     found: list[Value] = []
     for device in devices_of(where, Dev("cpu")):
         mem: Memory = memory(ops.row.memory) if device.kind == "cpu" else "unknown"
-        fact = fresh(ops, node, frame, device.kind, mem, PACKED, "other", assumed=device.assumed, why=f"read by {ops.row.name}() into {mem} memory")
-        found.append(Map((), fact) if ops.row.returns == "dict" else fact if ops.row.returns in ("tensor", "array") else Leaves(fact))
+        fact = fresh(
+            ops,
+            node,
+            frame,
+            device.kind,
+            mem,
+            PACKED,
+            "other",
+            assumed=device.assumed,
+            why=f"read by {ops.row.name}() into {mem} memory",
+        )
+        found.append(
+            Map((), fact)
+            if ops.row.returns == "dict"
+            else fact
+            if ops.row.returns in ("tensor", "array")
+            else Leaves(fact)
+        )
     return join(found)
 
 
@@ -1134,20 +1313,31 @@ def query(ops: Operands, node: ast.expr, frame: Frame) -> Value:
 
 
 def make_device(ops: Operands) -> Value:
-    given, exact = ops.interp.expand(ops.args)
+    given, _ = ops.interp.expand(ops.args)
     values = [one() for one in given] or [ops.interp.argument(arg) for _, arg in ops.args.keywords]
     if not values:
         return Dev("unknown")
-    return join([device_of(one, Dev("unknown")) if not isinstance(one, Unknown) else Unknown(one.needs, one.symbol) for one in alternatives(values[0])])
+    return join(
+        [
+            device_of(one, Dev("unknown")) if not isinstance(one, Unknown) else Unknown(one.needs, one.symbol)
+            for one in alternatives(values[0])
+        ]
+    )
 
 
 def shape_value(fact: Fact) -> Value:
     if fact.shape is None or fact.shape.tail:
-        return Unknown("runtime", symbol("shape", fact.origin.span, fact.shape)) if fact.origin is not None else Unknown("runtime")
+        return (
+            Unknown("runtime", symbol("shape", fact.origin.span, fact.shape))
+            if fact.origin is not None
+            else Unknown("runtime")
+        )
     items: list[Value] = []
     for position, dim in enumerate(fact.shape.dims):
         if dim.size is None:
-            items.append(Unknown("runtime", symbol("shape", fact.origin.span if fact.origin else None, fact.shape, position)))
+            items.append(
+                Unknown("runtime", symbol("shape", fact.origin.span if fact.origin else None, fact.shape, position))
+            )
         elif dim.size.number is not None:
             items.append(Const(dim.size.number))
         else:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from h2dlint.model import Fact, Origin, Size, Span
+from h2dlint.model import DeviceKind, Fact, Memory, Need, Origin, Size, Span
 from h2dlint.project import MENTIONED
 from h2dlint.values import (
     BOTTOM,
@@ -39,10 +39,12 @@ if TYPE_CHECKING:
     from h2dlint.facts import Frame, Interpreter
 
 ARITHMETIC: dict[type[ast.operator], Callable[..., object]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv, ast.Mod:
+    operator.mod,
 }  # fmt: skip
 COMPARISONS: dict[type[ast.cmpop], Callable[..., object]] = {
-    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
 }  # fmt: skip
 MAX_NUMBER = 1 << 62
 
@@ -69,19 +71,27 @@ def _binary(interp: Interpreter, left: Value, op: ast.operator, right: Value, no
     match left, right:
         case Const(value=one), Const(value=other):
             action = ARITHMETIC.get(type(op))
-            if action is not None and isinstance(one, (int, float, str, tuple)) and isinstance(other, (int, float, str, tuple)):
+            if (
+                action is not None
+                and isinstance(one, (int, float, str, tuple))
+                and isinstance(other, (int, float, str, tuple))
+            ):
                 try:
                     result = action(one, other)
                 except (ArithmeticError, TypeError, ValueError):
                     return Unknown("local")
-                if (isinstance(result, (int, float)) and abs(result) > MAX_NUMBER) or (isinstance(result, (str, tuple)) and len(result) > 1000):
+                if (isinstance(result, (int, float)) and abs(result) > MAX_NUMBER) or (
+                    isinstance(result, (str, tuple)) and len(result) > 1000
+                ):
                     return Unknown("local")
                 return Const(result)
         case Seq(), Seq() if isinstance(op, ast.Add):
             if left.items is not None and right.items is not None and len(left.items) + len(right.items) <= 64:
                 return Seq(left.kind, left.items + right.items)
             return Seq(left.kind, None, join((left.element(), right.element())))
-        case (Seq() as sequence, _) | (_, Seq() as sequence) if isinstance(op, (ast.Mult, ast.Add, ast.BitOr, ast.Sub, ast.BitAnd)):
+        case (Seq() as sequence, _) | (_, Seq() as sequence) if isinstance(
+            op, (ast.Mult, ast.Add, ast.BitOr, ast.Sub, ast.BitAnd)
+        ):
             return Seq(sequence.kind, None, sequence.element())
         case Map(), Map() if isinstance(op, ast.BitOr):
             return join((left, right))
@@ -97,13 +107,21 @@ def _binary(interp: Interpreter, left: Value, op: ast.operator, right: Value, no
     return Unknown("local")
 
 
-def computed(interp: Interpreter, device: str, assumed: bool, facts: list[Fact], node: ast.AST, frame: Frame) -> Value:
+def computed(
+    interp: Interpreter, device: DeviceKind, assumed: bool, facts: list[Fact], node: ast.AST, frame: Frame
+) -> Value:
     """The result of tensor arithmetic: new memory on the operands' device."""
     from h2dlint import shapes
 
     module = frame.scope.module
     row, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
-    span = Span(module.filename, row, column, getattr(node, "end_lineno", row) or row, getattr(node, "end_col_offset", column) or column)
+    span = Span(
+        module.filename,
+        row,
+        column,
+        getattr(node, "end_lineno", row) or row,
+        getattr(node, "end_col_offset", column) or column,
+    )
     text = ast.unparse(node)
     ranks = [fact.rank for fact in facts]
     known = max((rank for rank in ranks if rank is not None), default=0)
@@ -112,10 +130,21 @@ def computed(interp: Interpreter, device: str, assumed: bool, facts: list[Fact],
     if first is not None and first.layout == "permuted" and first.rank == known:
         shape = first  # TensorIterator gives the result the order of its first operand
     array = all(fact.array for fact in facts)
-    memory = "unknown" if device == "gpu" else "pageable"
-    step = interp.step(frame, node, f"the result of {text[:70]} is new {'memory on the GPU' if device == 'gpu' else 'pageable memory'}")
-    needs = next((fact.needs for fact in facts if fact.device == "unknown"), "local")
-    return Fact(device, memory, shape, assumed=assumed, array=array, origin=Origin("op", "operator", span, frame.scope.qualname), steps=(step,), needs=needs)  # type: ignore[arg-type]
+    memory: Memory = "unknown" if device == "gpu" else "pageable"
+    step = interp.step(
+        frame, node, f"the result of {text[:70]} is new {'memory on the GPU' if device == 'gpu' else 'pageable memory'}"
+    )
+    needs: Need = next((fact.needs for fact in facts if fact.device == "unknown"), "local")
+    return Fact(
+        device,
+        memory,
+        shape,
+        assumed=assumed,
+        array=array,
+        origin=Origin("op", "operator", span, frame.scope.qualname),
+        steps=(step,),
+        needs=needs,
+    )
 
 
 def unary(interp: Interpreter, node: ast.UnaryOp, frame: Frame) -> Value:
@@ -152,7 +181,11 @@ def compare(interp: Interpreter, node: ast.Compare, frame: Frame) -> Value:
         if any(isinstance(one, (Fact, Leaves)) for value in (left, right) for one in alternatives(value)):
             result = binary(interp, left, ast.Add(), right, node, frame)
             return each(result, lambda one: replace(one, dtype="torch.bool") if isinstance(one, Fact) else one)
-    outcomes = {_compare(one, op, other) for one in alternatives(left) or (BOTTOM,) for other in alternatives(right) or (BOTTOM,)}
+    outcomes = {
+        _compare(one, op, other)
+        for one in alternatives(left) or (BOTTOM,)
+        for other in alternatives(right) or (BOTTOM,)
+    }
     if len(outcomes) == 1:
         outcome = outcomes.pop()
         if outcome is not None:
@@ -187,7 +220,9 @@ def _compare(left: Value, op: ast.cmpop, right: Value) -> bool | None:
         case Const(value=one), Seq(items=items) if isinstance(op, (ast.In, ast.NotIn)) and items is not None:
             if all(isinstance(item, Const) for item in items):
                 return any(isinstance(item, Const) and item.value == one for item in items) == isinstance(op, ast.In)
-        case (Dev() as device, Const(value=str() as text)) | (Const(value=str() as text), Dev() as device) if isinstance(op, (ast.Eq, ast.NotEq)):
+        case (Dev() as device, Const(value=str() as text)) | (Const(value=str() as text), Dev() as device) if (
+            isinstance(op, (ast.Eq, ast.NotEq))
+        ):
             from h2dlint.refine import DEVICE_NAMES
 
             kind = DEVICE_NAMES.get(text.partition(":")[0])
@@ -209,7 +244,7 @@ def _compare(left: Value, op: ast.cmpop, right: Value) -> bool | None:
 def call_builtin(interp: Interpreter, name: str, args: Args, node: ast.expr, frame: Frame) -> Value:
     from h2dlint.facts import says_pin
 
-    given, exact = interp.expand(args)
+    given, _ = interp.expand(args)
     values = [one() for one in given]
     first: Value = values[0] if values else BOTTOM
     match name:
@@ -226,7 +261,12 @@ def call_builtin(interp: Interpreter, name: str, args: Args, node: ast.expr, fra
         case "len":
             if isinstance(first, Seq) and first.items is not None:
                 return Const(len(first.items))
-            if isinstance(first, Fact) and first.rank and first.shape is not None and first.shape.dims[0].size is not None:
+            if (
+                isinstance(first, Fact)
+                and first.rank
+                and first.shape is not None
+                and first.shape.dims[0].size is not None
+            ):
                 size = first.shape.dims[0].size
                 return Const(size.number) if size.number is not None else Num(size)
             known = first.symbol if isinstance(first, Unknown) else None
@@ -234,7 +274,11 @@ def call_builtin(interp: Interpreter, name: str, args: Args, node: ast.expr, fra
         case "int" | "abs" | "round" | "sum" | "max" | "min" | "id":
             return number_call(name, values, node, frame)
         case "float":
-            return Const(float(first.value)) if isinstance(first, Const) and isinstance(first.value, (int, float)) else Unknown("local")
+            return (
+                Const(float(first.value))
+                if isinstance(first, Const) and isinstance(first.value, (int, float))
+                else Unknown("local")
+            )
         case "bool":
             outcome = truth(first)
             return Unknown("local") if outcome is None else Const(outcome)
@@ -250,7 +294,10 @@ def call_builtin(interp: Interpreter, name: str, args: Args, node: ast.expr, fra
         case "list" | "tuple":
             if isinstance(first, Bottom):
                 return Seq(name, ())
-            return each(first, lambda one: replace(one, kind=name) if isinstance(one, Seq) else Seq(name, None, interp.iterate(one)))
+            return each(
+                first,
+                lambda one: replace(one, kind=name) if isinstance(one, Seq) else Seq(name, None, interp.iterate(one)),
+            )
         case "map":
             from h2dlint.values import Arg
 
@@ -314,7 +361,9 @@ def has_attribute(interp: Interpreter, value: Value, name: Value) -> Value:
     return Unknown("local")
 
 
-def get_attribute(interp: Interpreter, value: Value, attr: str, default: list[Value], node: ast.expr, frame: Frame) -> Value:
+def get_attribute(
+    interp: Interpreter, value: Value, attr: str, default: list[Value], node: ast.expr, frame: Frame
+) -> Value:
     """`getattr(x, "name", default)`: the default where the class surely has no such attribute."""
 
     def get(one: Value) -> Value:
@@ -357,13 +406,15 @@ def call_container(interp: Interpreter, base: Value, name: str, args: Args, node
             return join([found, *(values[1:] or ([Const(None)] if name == "get" else []))])
         case Map(), "popitem":
             return Seq("tuple", (Unknown("local"), base.element()))
-        case (Map() | Seq()), "copy":
+        case ((Map() | Seq()), "copy"):
             return base
         case Seq(), "pop" | "popleft" | "get" | "get_nowait" | "__getitem__":
             return base.element()
         case Const(value=str() as text), "lower" | "strip":
             return Const(text.lower() if name == "lower" else text.strip())
-        case Const(value=str() as text), "startswith" if values and isinstance(values[0], Const) and isinstance(values[0].value, str):
+        case Const(value=str() as text), "startswith" if (
+            values and isinstance(values[0], Const) and isinstance(values[0].value, str)
+        ):
             return Const(text.startswith(values[0].value))
         case Const(value=str() as text), "split":
             if values and isinstance(values[0], Const) and isinstance(values[0].value, str) and values[0].value:
@@ -371,7 +422,14 @@ def call_container(interp: Interpreter, base: Value, name: str, args: Args, node
     return Unknown("local")
 
 
-CONTAINERS = {"deque": "list", "OrderedDict": "dict", "UserDict": "dict", "SimpleQueue": "list", "Queue": "list", "LifoQueue": "list"}
+CONTAINERS = {
+    "deque": "list",
+    "OrderedDict": "dict",
+    "UserDict": "dict",
+    "SimpleQueue": "list",
+    "Queue": "list",
+    "LifoQueue": "list",
+}
 
 
 def call_standard(interp: Interpreter, name: str, args: Args, node: ast.expr, frame: Frame) -> Value | None:
@@ -394,7 +452,9 @@ def call_standard(interp: Interpreter, name: str, args: Args, node: ast.expr, fr
             return Seq("list", None, interp.iterate(given_values[0]()))
         case "defaultdict":
             factory = interp.argument(args.positional[0]) if args.positional else Const(None)
-            made = each(factory, lambda one: interp.apply(one, Args(), node, frame) if not isinstance(one, Const) else BOTTOM)
+            made = each(
+                factory, lambda one: interp.apply(one, Args(), node, frame) if not isinstance(one, Const) else BOTTOM
+            )
             return Map((), made if not isinstance(made, Unknown) else BOTTOM)
         case "OrderedDict" | "ChainMap":
             return call_builtin(interp, "dict", args, node, frame)
@@ -415,5 +475,3 @@ def call_standard(interp: Interpreter, name: str, args: Args, node: ast.expr, fr
         case "field" if root in ("dataclasses", "attr", "attrs", "pydantic"):
             return Unknown("class")
     return None
-
-

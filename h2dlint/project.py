@@ -31,7 +31,6 @@ MAX_FILES_A_NAME = 32
 """A name that stands in more files than this is too common to look for its callers."""
 
 
-
 @dataclass(frozen=True, slots=True)
 class Usage:
     """How a name stands in the text where it is used in one way. `every` finds all such names of a file at once.
@@ -190,7 +189,10 @@ class Module:
                 (scope, node)
                 for scope, node in self._nodes_at(name)
                 if isinstance(node, ast.Call)
-                and (last_name(node.func) == name or (node.args and last_name(node.func) == "partial" and last_name(node.args[0]) == name))
+                and (
+                    last_name(node.func) == name
+                    or (node.args and last_name(node.func) == "partial" and last_name(node.args[0]) == name)
+                )
             ]
         return self._calls[name]
 
@@ -239,7 +241,9 @@ class Module:
                     at = bisect_left(rows, first)
                     if at == len(rows) or rows[at] > child.end_lineno:  # type: ignore[attr-defined]
                         continue
-                outside = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and not isinstance(child, ast.stmt)
+                outside = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and not isinstance(
+                    child, ast.stmt
+                )
                 todo.append((scope if outside else inner, child))
 
     @cached_property
@@ -374,7 +378,9 @@ class Project:
 
     # --- modules -----------------------------------------------------------------------------------------------
 
-    def load(self, path: Path | str, source: bytes | None = None, tree: ast.Module | None = None, filename: str | None = None) -> Module:
+    def load(
+        self, path: Path | str, source: bytes | None = None, tree: ast.Module | None = None, filename: str | None = None
+    ) -> Module:
         """The module of a file. `source` and `tree` save a read and a parse; `filename` is how reports name it.
 
         Raises OSError, SyntaxError or ValueError (null bytes, wrong encoding) when there is no tree to be had.
@@ -509,7 +515,7 @@ class Project:
         ]
 
     def only_tensors_stored(self, attr: str, asker: Module) -> bool:
-        """Whether, by the text alone, every `something.attr = ...` stores what a tensor library or a tensor's method gives."""
+        """Whether, by the text, every `something.attr = ...` stores what a tensor library gives."""
         paths = self.grep(attr, STORED, asker.is_test)
         if not paths:
             return False

@@ -1,4 +1,4 @@
-"""What a test tells of the value it speaks of: `x.is_cuda`, `x.device.type == "cpu"`, `isinstance(x, Tensor)`, `x is None`."""
+"""What a test tells of the value it speaks of: `x.is_cuda`, `x.device.type == "cpu"`, `isinstance(x, Tensor)`..."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from h2dlint.facts import Frame, Interpreter
 
 DEVICE_NAMES: dict[str, DeviceKind] = {
-    "cpu": "cpu", "cuda": "gpu", "hip": "gpu", "xpu": "gpu", "mps": "other", "hpu": "other", "npu": "other", "xla": "other",
-    "meta": "other", "mtia": "other", "tpu": "other", "privateuseone": "other", "vulkan": "other", "ipu": "other",
+    "cpu": "cpu", "cuda": "gpu", "hip": "gpu", "xpu": "gpu", "mps": "other", "hpu": "other", "npu": "other", "xla":
+    "other", "meta": "other", "mtia": "other", "tpu": "other", "privateuseone": "other", "vulkan": "other", "ipu":
+    "other",
 }  # fmt: skip
 
 
@@ -61,7 +62,14 @@ def refine(interp: Interpreter, value: Value, key: str, test: ast.expr, outcome:
 
 
 def _by_comparison(
-    interp: Interpreter, value: Value, key: str, left: ast.expr, op: ast.cmpop, right: ast.expr, outcome: bool, frame: Frame
+    interp: Interpreter,
+    value: Value,
+    key: str,
+    left: ast.expr,
+    op: ast.cmpop,
+    right: ast.expr,
+    outcome: bool,
+    frame: Frame,
 ) -> Value:
     if isinstance(op, (ast.Is, ast.IsNot)):
         if isinstance(right, ast.Constant) and right.value is None and _path(left) == key:
@@ -84,7 +92,9 @@ def _by_comparison(
     if len(kinds) == 1:
         return each(value, lambda one: _on(one, next(iter(kinds)), outcome))
     if outcome:
-        return each(value, lambda one: BOTTOM if _kind(one) in ("cpu", "gpu", "other") and _kind(one) not in kinds else one)
+        return each(
+            value, lambda one: BOTTOM if _kind(one) in ("cpu", "gpu", "other") and _kind(one) not in kinds else one
+        )
     return each(value, lambda one: BOTTOM if _kind(one) in kinds and _sure(one) else one)
 
 
@@ -93,7 +103,7 @@ def _path(node: ast.expr) -> str | None:
 
 
 def _told(node: ast.expr) -> str | None:
-    """The path whose device an expression reads: `x.device.type`, `x.device`, `device.type`, `device`, `str(x.device)`."""
+    """The path whose device an expression reads: `x.device.type`, `x.device`, `device.type`, `str(x.device)`."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "str" and node.args:
         node = node.args[0]
     if isinstance(node, ast.Attribute) and node.attr == "type":
@@ -268,12 +278,18 @@ def _is_of_one(interp: Interpreter, value: Value, kind: Value) -> bool | None:
         case Seq(kind=sort):
             if name in ("builtins.list", "builtins.tuple") and sort in ("list", "tuple"):
                 return name == f"builtins.{sort}"
-            return False if name in ("torch.Tensor", "numpy.ndarray", "builtins.str", "builtins.int", "builtins.dict") else None
+            return (
+                False
+                if name in ("torch.Tensor", "numpy.ndarray", "builtins.str", "builtins.int", "builtins.dict")
+                else None
+            )
         case Map():
             return name == "builtins.dict" or (None if not name.startswith(("builtins.", "torch.Tensor")) else False)
         case Const(value=constant):
             if name.startswith("builtins."):
-                return type(constant).__name__ == name.rpartition(".")[2] or (None if isinstance(constant, bool) else False)
+                return type(constant).__name__ == name.rpartition(".")[2] or (
+                    None if isinstance(constant, bool) else False
+                )
             return False if name in ("torch.Tensor", "numpy.ndarray") else None
         case Inst(scope=scope, made=made):
             if isinstance(kind, Cls):

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 MOVES = ("to", "cuda", "xpu", "copy_")
 MAKERS = ("tensor", "as_tensor", "asarray", "new_tensor")
 COLD_NAMES = (
-    "__init__", "__post_init__", "__new__", "__setstate__", "__init_subclass__", "load", "load_*", "_load_*", "from_pretrained",
-    "*_from_pretrained", "initialize", "init_*", "_init_*", "reset_parameters", "setup", "setup_*", "_setup_*",
+    "__init__", "__post_init__", "__new__", "__setstate__", "__init_subclass__", "load", "load_*", "_load_*",
+    "from_pretrained", "*_from_pretrained", "initialize", "init_*", "_init_*", "reset_parameters", "setup", "setup_*",
+    "_setup_*",
 )  # fmt: skip
 HOT_NAMES = ("forward", "step", "__call__", "training_step", "execute_model", "decode", "generate", "run_step")
 MAX_COLD_CALLERS = 3
@@ -109,7 +110,11 @@ class _Finder:
             devices = target.devices
             if devices is None:
                 verdict = Verdict("unknown", "unknown", "only the dtype changes, nothing moves")
-                return None if self.opt_in and flag is None else self.site(scope, call, "to", verdict, facts, [], truth(flag))
+                return (
+                    None
+                    if self.opt_in and flag is None
+                    else self.site(scope, call, "to", verdict, facts, [], truth(flag))
+                )
             ends = [Fact(device.kind, assumed=device.assumed, dtype=target.dtype) for device in devices] or [Fact()]
         else:
             flag = self.argument(call, "non_blocking", 1, frame)
@@ -140,7 +145,10 @@ class _Finder:
         if named is not None:
             sources = [named_fact(one, "cpu" if named == "h2d" else "gpu", node, frame, self.interp) for one in sources]
             assert isinstance(call.func, ast.Attribute)
-            destinations = [named_fact(one, "gpu" if named == "h2d" else "cpu", call.func.value, frame, self.interp) for one in destinations]
+            destinations = [
+                named_fact(one, "gpu" if named == "h2d" else "cpu", call.func.value, frame, self.interp)
+                for one in destinations
+            ]
         pairs = [(source, destination) for source in sources for destination in destinations]
         verdicts = [judge("copy_", source, destination, blocking) for source, destination in pairs]
         return self.decide(scope, call, "copy_", blocking, pairs, verdicts)
@@ -149,13 +157,20 @@ class _Finder:
         self.interp.begin()
         frame = self.interp.open_frame(scope)
         func = self.interp.expr(call.func, frame)
-        if not any((isinstance(one, Ref) and one.name.startswith("torch.")) or getattr(one, "name", "") == "new_tensor" for one in alternatives(func)):
+        if not any(
+            (isinstance(one, Ref) and one.name.startswith("torch.")) or getattr(one, "name", "") == "new_tensor"
+            for one in alternatives(func)
+        ):
             return None
         device = library.near_device(self.interp, lambda: self.argument(call, "device", 99, frame))
         devices = library.devices_of(device, Dev("cpu"))
         data = self.interp.expr(call.args[0], frame) if call.args else Unknown("local")
         facts = [one for one in alternatives(data) if isinstance(one, Fact)]
-        if facts and all(fact.device != "cpu" or fact.rank is None for fact in facts) and not any(fact.array for fact in facts):
+        if (
+            facts
+            and all(fact.device != "cpu" or fact.rank is None for fact in facts)
+            and not any(fact.array for fact in facts)
+        ):
             return None
         source = Fact("cpu", "pageable", library.shape_of_literal(data) if not facts else facts[0].shape, needs="local")
         if isinstance(data, Unknown) and call_name(call.func) != "tensor":
@@ -185,15 +200,30 @@ class _Finder:
     def index_fact(self, item: ast.expr, frame: Frame) -> Fact | None:
         if isinstance(item, ast.Slice):
             return None
-        values = [one for one in alternatives(self.interp.expr(item, frame)) if not (isinstance(one, Const) and one.value is None)]
+        values = [
+            one
+            for one in alternatives(self.interp.expr(item, frame))
+            if not (isinstance(one, Const) and one.value is None)
+        ]
         if values and all(isinstance(one, Fact) for one in values):
             facts = [one for one in values if isinstance(one, Fact)]
             return facts[0]
         if values and all(isinstance(one, Seq) and one.kind in ("list",) for one in values):
             shape = library.shape_of_literal(values[0])
-            if isinstance(values[0], Seq) and isinstance(values[0].element(), (Const,)) and isinstance(getattr(values[0].element(), "value", None), bool):
+            if (
+                isinstance(values[0], Seq)
+                and isinstance(values[0].element(), (Const,))
+                and isinstance(getattr(values[0].element(), "value", None), bool)
+            ):
                 return None
-            return Fact("cpu", "pageable", shape, "torch.int64", needs="local", steps=(self.interp.step(frame, item, "this index is a Python list"),))
+            return Fact(
+                "cpu",
+                "pageable",
+                shape,
+                "torch.int64",
+                needs="local",
+                steps=(self.interp.step(frame, item, "this index is a Python list"),),
+            )
         return None
 
     def setitem(self, scope: Scope, assignment: ast.Assign, target: ast.Subscript) -> Site | None:
@@ -202,7 +232,7 @@ class _Finder:
         bases = [one for one in alternatives(self.interp.expr(target.value, frame)) if isinstance(one, Fact)]
         if not bases or any(base.device != "gpu" for base in bases):
             return None
-        values = [one for one in alternatives(self.interp.expr(assignment.value, frame))]
+        values = alternatives(self.interp.expr(assignment.value, frame))
         if not values or not all(isinstance(one, Fact) and one.device == "cpu" for one in values):
             return None
         pairs = [(value, base) for value in values if isinstance(value, Fact) for base in bases]
@@ -247,8 +277,10 @@ class _Finder:
             return None if other else [Fact(needs="runtime")]
         kinds = {fact.device for fact in facts}
         if "gpu" in kinds and kinds <= {"gpu", "unknown"}:
-            # all that is known of it is on the GPU: no code keeps host and device tensors in one variable without a test
-            facts = [replace(fact, assumed=True) if "unknown" in kinds else fact for fact in facts if fact.device == "gpu"]
+            # all that is known of it is on the GPU: code that keeps host and device tensors in one variable tests it
+            facts = [
+                replace(fact, assumed=True) if "unknown" in kinds else fact for fact in facts if fact.device == "gpu"
+            ]
         return facts
 
     def argument(self, call: ast.Call, name: str, position: int, frame: Frame) -> Value | None:
@@ -260,20 +292,38 @@ class _Finder:
         return None
 
     def decide(
-        self, scope: Scope, node: ast.AST, operation: str, blocking: bool | None, pairs: list[tuple[Fact, Fact]], verdicts: list[Verdict]
+        self,
+        scope: Scope,
+        node: ast.AST,
+        operation: str,
+        blocking: bool | None,
+        pairs: list[tuple[Fact, Fact]],
+        verdicts: list[Verdict],
     ) -> Site:
         """One site of several possible pairs of ends: the worst pair first."""
         order = sorted(range(len(pairs)), key=lambda i: ("blocks", "unknown", "async").index(verdicts[i].kind))
         pairs, verdicts = [pairs[i] for i in order], [verdicts[i] for i in order]
         verdict = combine(verdicts) if verdicts else Verdict("unknown", "unknown", "no value is seen to get here")
         if self.interp.exhausted and verdict.kind == "unknown":
-            verdict = Verdict("unknown", verdict.direction, "its value depends on more code than is followed for one site", needs="runtime")
+            verdict = Verdict(
+                "unknown",
+                verdict.direction,
+                "its value depends on more code than is followed for one site",
+                needs="runtime",
+            )
         sources = list(dict.fromkeys(source for source, _ in pairs))
         destinations = list(dict.fromkeys(destination for _, destination in pairs))
         return self.site(scope, node, operation, verdict, sources, destinations, blocking)
 
     def site(
-        self, scope: Scope, node: ast.AST, operation: str, verdict: Verdict, sources: list[Fact], destinations: list[Fact], blocking: bool | None
+        self,
+        scope: Scope,
+        node: ast.AST,
+        operation: str,
+        verdict: Verdict,
+        sources: list[Fact],
+        destinations: list[Fact],
+        blocking: bool | None,
     ) -> Site:
         host = host_end(verdict, sources, destinations)
         codes = codes_for(operation, verdict, sources, destinations, blocking) if verdict.kind == "blocks" else ()
@@ -302,7 +352,11 @@ class _Finder:
             target="" if operation == "copy_" or not destinations else destinations[0].device,
             codes=codes,
             cold=cold,
-            small=verdict.kind == "blocks" and verdict.direction == "h2d" and blocking is not False and bool(sources) and all(is_small(one) for one in sources),
+            small=verdict.kind == "blocks"
+            and verdict.direction == "h2d"
+            and blocking is not False
+            and bool(sources)
+            and all(is_small(one) for one in sources),
             captured=is_captured,
             steps=() if host is None else host.steps,
             call=node,
@@ -313,7 +367,10 @@ class _Finder:
     def is_capture(self, context: ast.expr, frame: Frame) -> bool:
         if not isinstance(context, ast.Call):
             return False
-        return any(isinstance(one, Ref) and one.name in ("torch.cuda.graph", "torch.xpu.graph") for one in alternatives(self.interp.expr(context.func, frame)))
+        return any(
+            isinstance(one, Ref) and one.name in ("torch.cuda.graph", "torch.xpu.graph")
+            for one in alternatives(self.interp.expr(context.func, frame))
+        )
 
     def is_allowed(self, scope: Scope, node: ast.AST) -> bool:
         """Whether the user said that copies may block here."""
@@ -322,7 +379,9 @@ class _Finder:
             return False
         for context in scope.flow.contexts.get(node, ()):
             name = dotted(context.func if isinstance(context, ast.Call) else context)
-            if name is not None and any(name == one or name.endswith("." + one) or one.endswith("." + name) for one in allowed):
+            if name is not None and any(
+                name == one or name.endswith("." + one) or one.endswith("." + name) for one in allowed
+            ):
                 return True
         return False
 
@@ -349,7 +408,9 @@ class _Finder:
             outer = outer.parent
         if depth >= MAX_COLD_CALLERS or scope.name in HOT_NAMES:
             return False
-        callers = [caller for caller, args, _ in self.interp.callers(scope, None) if args is not None or caller is not scope]
+        callers = [
+            caller for caller, args, _ in self.interp.callers(scope, None) if args is not None or caller is not scope
+        ]
         if not callers or len(callers) != len(self.interp.callers(scope, None)):
             return False
         return all(caller is not scope and caller.is_function and self.is_cold(caller, depth + 1) for caller in callers)
@@ -401,7 +462,9 @@ def passes_non_blocking(name: str, call: ast.Call) -> bool:
         case "copy_" | "cuda" | "xpu":
             return len(call.args) == 2
         case "to":
-            return len(call.args) in (2, 3, 4) and any(isinstance(arg, ast.Constant) and arg.value is True for arg in call.args[1:3])
+            return len(call.args) in (2, 3, 4) and any(
+                isinstance(arg, ast.Constant) and arg.value is True for arg in call.args[1:3]
+            )
     return False
 
 
@@ -428,7 +491,9 @@ def site_layout(host: Fact | None) -> Literal["contiguous", "strided", "unknown"
     return "contiguous" if host.layout == "contiguous" else "strided"
 
 
-def codes_for(operation: str, verdict: Verdict, sources: list[Fact], destinations: list[Fact], blocking: bool | None) -> tuple[str, ...]:
+def codes_for(
+    operation: str, verdict: Verdict, sources: list[Fact], destinations: list[Fact], blocking: bool | None
+) -> tuple[str, ...]:
     """The rules that speak of a blocking site, the one to fix first in front."""
     match operation:
         case "new_on_device":

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from h2dlint.model import DeviceKind, Fact, Need, Size
@@ -24,7 +24,7 @@ MAX_ALTERNATIVES = 8
 
 
 class Symbol:
-    """The identity of an unknown value: what it was made of. Equal parts give the same object, so comparing is cheap."""
+    """The identity of an unknown value: what it was made of. Equal parts give the same object."""
 
     __slots__ = ("__weakref__", "parts")
 
@@ -205,9 +205,10 @@ class Alts:
     values: tuple[Value, ...]
 
 
-Value = Union[
-    Bottom, Unknown, Const, Num, Dev, Flag, Ref, LibObject, Leaves, Seq, Map, Func, Partial, Cls, Inst, Super, Mod, Method, Alts, Fact
-]  # fmt: skip
+Value = (
+    Bottom | Unknown | Const | Num | Dev | Flag | Ref | LibObject | Leaves | Seq | Map | Func | Partial | Cls | Inst
+    | Super | Mod | Method | Alts | Fact
+)  # fmt: skip
 BOTTOM = Bottom()
 NONE = Const(None)
 
@@ -289,7 +290,11 @@ def _crowd(found: list[Value]) -> list[Value]:
             continue
         key = (one.device, one.memory, one.layout)
         first = merged.get(key)
-        merged[key] = one if first is None else replace(first, dtype=None, max_bytes=None, grad=None, assumed=first.assumed or one.assumed)
+        merged[key] = (
+            one
+            if first is None
+            else replace(first, dtype=None, max_bytes=None, grad=None, assumed=first.assumed or one.assumed)
+        )
     rest = [*merged.values(), *others]
     return rest if len(rest) <= MAX_ALTERNATIVES else [Unknown("runtime")]
 

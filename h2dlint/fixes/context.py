@@ -34,6 +34,8 @@ class RuleContext:
     def __init__(self, module: Module, config: Config) -> None:
         self.module = module
         self.config = config
+        # What the guards found out about each buffer: whether the module only ever reads it.
+        self.constant: dict[str, bool] = {}
         self._bound: dict[FunctionNode, set[str]] = {}
 
     @property

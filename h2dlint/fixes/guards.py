@@ -247,7 +247,13 @@ def _never_written(context: RuleContext, base: str, function: FunctionNode | Non
         paths = {base} if parts[0] == "self" and len(parts) == 2 else set()
     if not paths:
         return False
-    for node in ast.walk(context.tree):
+    if base not in context.constant:
+        context.constant[base] = _is_only_read(context, base, paths)
+    return context.constant[base]
+
+
+def _is_only_read(context: RuleContext, base: str, paths: set[str]) -> bool:
+    for node in context.parents:
         match node:
             case ast.Assign(value=value, targets=targets) if dotted(root(value)) in paths and is_quiet(value):
                 if not all(isinstance(t, ast.Name) and context.function(t) is not None for t in targets):
