@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from h2dlint import operators, shapes
 from h2dlint.apis import Row
 from h2dlint.model import DeviceKind, Fact, Memory, Need, Origin, OriginKind, Shape, Size, Span
+from h2dlint.project import MENTIONED
 from h2dlint.refine import DEVICE_NAMES
 from h2dlint.shapes import PACKED, Pick
 from h2dlint.values import (
@@ -488,6 +489,8 @@ def make_new(ops: Operands, node: ast.expr, frame: Frame) -> Value:
     row = ops.row
     shape = shape_by_row(ops, node)
     dtype = dtype_of(ops.get("dtype")) or (row.dtype if row.dtype and row.dtype.startswith("torch.") else None)
+    if dtype is None and row.shape == "size" and row.pin and row.name != "torch.full" and ops.get("dtype") is None:
+        dtype = default_dtype(ops.interp)
     pin = pinned_by(ops.get("pin_memory")) if row.pin else memory(row.memory)
     default = context_device(ops, node, frame) if row.device == "arg" else Dev("gpu" if row.device == "gpu" else "cpu")
     found: list[Value] = []
@@ -510,6 +513,11 @@ def make_new(ops: Operands, node: ast.expr, frame: Frame) -> Value:
             )
         )
     return join(found)
+
+
+def default_dtype(interp: Interpreter) -> str | None:
+    """What a maker without dtype= gives (torch.get_default_dtype), where the project never sets another."""
+    return "torch.float32" if interp.project.grep("set_default_dtype", MENTIONED) == [] else None
 
 
 def context_device(ops: Operands, node: ast.expr, frame: Frame) -> Dev:

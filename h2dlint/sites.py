@@ -15,7 +15,7 @@ from h2dlint.facts import Frame, Interpreter, call_name, make_args, truth_of
 from h2dlint.flow import dotted
 from h2dlint.model import Fact, Site, Step, Verdict
 from h2dlint.project import in_tests
-from h2dlint.shapes import PACKED
+from h2dlint.shapes import PACKED, packed
 from h2dlint.source import count_characters
 from h2dlint.values import Args, Bottom, Const, Dev, Inst, Leaves, Map, Ref, Seq, Unknown, Value, alternatives
 
@@ -30,6 +30,7 @@ COLD_NAMES = (
     "_setup_*",
 )  # fmt: skip
 HOT_NAMES = ("forward", "step", "__call__", "training_step", "execute_model", "decode", "generate", "run_step")
+WHOLE_NUMBERS = ("torch.int64", "torch.int32", "torch.int16", "torch.int8")
 MAX_COLD_CALLERS = 3
 RECURSION = 8_000
 """Python frames that MAX_DEPTH nested questions and the deepest expressions take together, with room to spare."""
@@ -85,6 +86,7 @@ class _Finder:
             for assignment in scope.flow.setitems:
                 for target in assignment.targets:
                     if isinstance(target, ast.Subscript):
+                        yield self.indexing(scope, target)
                         yield self.setitem(scope, assignment, target)
 
     # --- the kinds of site -------------------------------------------------------------------------------------
@@ -121,6 +123,11 @@ class _Finder:
             ends = [Fact("gpu")]
         blocking = truth(flag)
         operation = "to" if name == "xpu" else name
+        if blocking is False and all(fact.device == "cpu" and not fact.assumed for fact in facts):
+            # a host tensor that is sent to a device by name, or to where another tensor is, is meant to leave the host
+            ends = [
+                replace(end, device="gpu", assumed=False) if end.device in ("unknown", "gpu") else end for end in ends
+            ]
         pairs = [(source, end) for source in facts for end in ends]
         verdicts = [judge(operation, source, end, blocking) for source, end in pairs]
         return self.decide(scope, call, operation, blocking, pairs, verdicts)
@@ -206,8 +213,10 @@ class _Finder:
             if not (isinstance(one, Const) and one.value is None)
         ]
         if values and all(isinstance(one, Fact) for one in values):
-            facts = [one for one in values if isinstance(one, Fact)]
-            return facts[0]
+            fact = next(one for one in values if isinstance(one, Fact))
+            if fact.rank is None and fact.dtype in WHOLE_NUMBERS:
+                return replace(fact, shape=packed([None]))  # a 0-dim index is written as a number
+            return fact
         if values and all(isinstance(one, Seq) and one.kind in ("list",) for one in values):
             shape = library.shape_of_literal(values[0])
             if (
@@ -219,8 +228,9 @@ class _Finder:
             return Fact(
                 "cpu",
                 "pageable",
-                shape,
+                shape if shape.rank is not None else packed([None]),
                 "torch.int64",
+                array=True,
                 needs="local",
                 steps=(self.interp.step(frame, item, "this index is a Python list"),),
             )
