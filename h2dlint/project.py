@@ -452,14 +452,16 @@ class Project:
         if importer.import_root is not None:
             yield importer.import_root
         if self.root is not None:
+            base = self.root if self.config is None or self.config.root is None else self.config.root
+            for folder in ("", "src") if self.config is None else self.config.src:
+                yield base / folder
             yield self.root
-            yield self.root / "src"
             # a namespace package has no __init__.py: any folder between the root and the file may be on the path
             if importer.path is not None and importer.path.is_relative_to(self.root):
-                for folder in importer.path.parents:
-                    if folder == self.root:
+                for above in importer.path.parents:
+                    if above == self.root:
                         break
-                    yield folder
+                    yield above
 
     def _at(self, folder: Path, name: str) -> Module | None:
         base = folder.joinpath(*name.split(".")) if name else folder

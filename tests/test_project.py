@@ -159,3 +159,13 @@ def test_scopes_know_their_place(tmp_path: Path) -> None:
 def test_the_root_is_the_nearest_project_mark(tmp_path: Path) -> None:
     write(tmp_path, {"pyproject.toml": "", "src/pkg/__init__.py": "", "src/pkg/a.py": ""})
     assert find_root(tmp_path / "src/pkg/a.py") == tmp_path
+
+
+def test_imports_start_from_the_configured_folders(tmp_path: Path) -> None:
+    for name in ("lib/pkg/__init__.py", "lib/pkg/a.py", "app/main.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    for src, expected in (((".", "src"), None), (("lib",), tmp_path / "lib/pkg/a.py")):
+        project = Project(tmp_path, Config(root=tmp_path, src=src))
+        found = project.resolve("pkg.a", 0, project.load(tmp_path / "app/main.py"))
+        assert (found and found.path) == (expected and expected.resolve())
