@@ -387,8 +387,8 @@ def pinned_by(value: Value | None) -> Memory:
                 flags += 1
             case _:
                 found.add("unknown")
-    if found == {"pinned", "pageable"}:
-        # pinned unless the platform cannot: both outcomes of one question about the platform
+    if "pinned" in found and len(found) == 2:
+        # with "pageable": both outcomes of one question about the platform. With "unknown": true wherever it is known
         return "pinned"
     return found.pop() if len(found) == 1 else "unknown"
 
