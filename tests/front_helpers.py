@@ -7,6 +7,7 @@ is a site. Its fix turns it into what the table below says, whatever that does.
 from __future__ import annotations
 
 import ast
+import importlib
 import subprocess
 import sys
 import types
@@ -95,6 +96,8 @@ class FakeContext:
 
 @pytest.fixture
 def fake_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    # What else imports the two must have done so before they are replaced.
+    importlib.import_module("h2dlint.races")
     project = types.ModuleType("h2dlint.project")
     project.Project = FakeProject  # type: ignore[attr-defined]
     sites = types.ModuleType("h2dlint.sites")
