@@ -41,7 +41,7 @@ from h2dlint.flow import (
     dotted,
     parameters,
 )  # fmt: skip
-from h2dlint.model import Fact, Size, Step
+from h2dlint.model import Fact, Step
 from h2dlint.project import DEFINED, in_tests
 from h2dlint.values import (
     BOTTOM,
@@ -202,7 +202,7 @@ class Interpreter:
                 if not question.asked:
                     break
                 grown = join((question.value, value))
-                if same(grown, question.value):
+                if grown == question.value:
                     value = grown
                     break
                 question.value = value = grown
@@ -783,9 +783,6 @@ class Interpreter:
             return self.annotated_generic(node, frame)
         if not isinstance(node, (ast.Name, ast.Attribute)):
             return Unknown("caller")
-        name = call_name(node)
-        if name in ("int", "SymInt"):
-            return Num(Size(None, 0)) if False else Unknown("caller")
         found = self.expr(node, frame)
         match found:
             case Cls(scope=scope):
@@ -1357,8 +1354,6 @@ class Interpreter:
                 found.append(value)
                 break
             if known is not None and known == is_and and not last:
-                if isinstance(value, Flag) and is_and:
-                    continue
                 continue
             if not last and is_and:
                 # a value that may be true lets the next one through; what is false of it comes out
@@ -1415,8 +1410,8 @@ class Interpreter:
                 if isinstance(key, Const) and hashable(key.value):
                     return base.get(key.value)
                 return base.element()
-            case Leaves(fact=fact):
-                return join((base, fact)) if False else base
+            case Leaves():
+                return base
             case Inst(scope=scope):
                 if self.has_base(scope, "NamedTuple") and isinstance(key, Const) and isinstance(key.value, int):
                     names = [name for name, _ in self.fields(scope)]
@@ -1685,10 +1680,6 @@ def hands_on(wrapper: Scope) -> bool:
         return False
 
     return all(is_handed(one.value) for one in wrapper.flow.returns)
-
-
-def same(one: Value, other: Value) -> bool:
-    return one == other
 
 
 def is_unbound(scope: Scope, name: str) -> bool:

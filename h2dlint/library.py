@@ -59,7 +59,6 @@ DTYPE_ALIASES = {
     "torch.float16",
 }  # fmt: skip
 REST = symbol("any number of arguments")
-ORIGINS: dict[str, OriginKind] = {"new": "new", "like": "new", "wrap": "new", "join": "join", "load": "other"}
 SAME_FACT_ATTRIBUTES = frozenset(("data", "real", "imag"))
 QUERY_ATTRIBUTES = frozenset(
     ("shape", "dtype", "ndim", "is_cuda", "is_cpu", "requires_grad", "names", "layout", "itemsize", "nbytes", "size",
@@ -374,17 +373,14 @@ def pinned_by(value: Value | None) -> Memory:
     if value is None:
         return "pageable"
     found: set[Memory] = set()
-    flags = 0
     for one in alternatives(value):
         match one:
             case Flag():
                 found.add("pinned")
-                flags += 1
             case Const(value=constant):
                 found.add("pinned" if constant else "pageable")
             case Unknown(flaglike=True):
                 found.add("pinned")
-                flags += 1
             case _:
                 found.add("unknown")
     if "pinned" in found and len(found) == 2:
@@ -485,6 +481,14 @@ def shape_of_literal(data: Value) -> Shape:
     return PACKED
 
 
+def fresh_on(
+    ops: Operands, node: ast.expr, frame: Frame, device: Dev, mem: Memory, shape: Shape | None, dtype: str | None
+) -> Fact:
+    """What a maker gives on one of the devices that it may be asked for."""
+    size = bytes_of(shape, dtype)
+    return fresh(ops, node, frame, device.kind, mem, shape, "new", dtype=dtype, max_bytes=size, assumed=device.assumed)
+
+
 def make_new(ops: Operands, node: ast.expr, frame: Frame) -> Value:
     row = ops.row
     shape = shape_by_row(ops, node)
@@ -498,20 +502,7 @@ def make_new(ops: Operands, node: ast.expr, frame: Frame) -> Value:
         mem: Memory = pin if device.kind != "gpu" else "unknown"
         if device.kind == "unknown":
             mem = pin
-        found.append(
-            fresh(
-                ops,
-                node,
-                frame,
-                device.kind,
-                mem,
-                shape,
-                "new",
-                dtype=dtype,
-                max_bytes=bytes_of(shape, dtype),
-                assumed=device.assumed,
-            )
-        )
+        found.append(fresh_on(ops, node, frame, device, mem, shape, dtype))
     return join(found)
 
 
@@ -537,18 +528,7 @@ def make_like(ops: Operands, like: Fact, node: ast.expr, frame: Frame) -> Value:
     found: list[Value] = []
     for device in devices_of(ops.device(), Dev(like.device, like.assumed)):
         mem: Memory = pin if device.kind in ("cpu", "unknown") else "unknown"
-        fact = fresh(
-            ops,
-            node,
-            frame,
-            device.kind,
-            mem,
-            shape,
-            "new",
-            dtype=dtype,
-            max_bytes=bytes_of(shape, dtype),
-            assumed=device.assumed,
-        )
+        fact = fresh_on(ops, node, frame, device, mem, shape, dtype)
         found.append(replace(fact, needs=like.needs if device.kind == "unknown" else "local"))
     return join(found)
 

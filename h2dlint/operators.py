@@ -422,16 +422,6 @@ def call_container(interp: Interpreter, base: Value, name: str, args: Args, node
     return Unknown("local")
 
 
-CONTAINERS = {
-    "deque": "list",
-    "OrderedDict": "dict",
-    "UserDict": "dict",
-    "SimpleQueue": "list",
-    "Queue": "list",
-    "LifoQueue": "list",
-}
-
-
 def call_standard(interp: Interpreter, name: str, args: Args, node: ast.expr, frame: Frame) -> Value | None:
     """Calls of the standard library that carry values; None for any other name."""
     last = name.rpartition(".")[2]
