@@ -177,7 +177,7 @@ class Engine:
         tree = parse(source)
         if not any(word in source.data for word in OPT_IN_WORDS):
             return []
-        return self._find_sites(source, tree, config, opt_in=True, races=True)[1]
+        return self._find_sites(source, tree, config, opt_in=True, races=True, far=False)[1]
 
     def fix(self, source: Source, unsafe: bool, config: Config | None = None) -> Outcome:
         """Apply the fixes, round after round until none is left. Raises SourceError."""
@@ -231,7 +231,7 @@ class Engine:
         return findings
 
     def _find_sites(
-        self, source: Source, tree: ast.Module, config: Config, opt_in: bool, races: bool
+        self, source: Source, tree: ast.Module, config: Config, opt_in: bool, races: bool, far: bool = True
     ) -> tuple[Any, list[Site]]:
         from h2dlint.project import Project
         from h2dlint.races import find_races
@@ -244,7 +244,7 @@ class Engine:
             self._projects[key] = Project(root, config)
         project = self._projects[key]
         module = project.load(source.filename, source=source.data, tree=tree, filename=source.filename)
-        sites = find_sites(project, module, opt_in=opt_in)
+        sites = find_sites(project, module, opt_in=opt_in, far=far)
         return module, find_races(project, module, sites) if races else sites
 
 

@@ -141,6 +141,7 @@ class Interpreter:
         self.steps = 0
         self.exhausted = False
         self.shallow = False
+        self.local = False  # every question of a site is asked near by
         self.reach = MAX_HOPS
         self.frames: dict[Hashable, Frame] = {}
         self._mros: dict[Scope, list[Scope | Ref]] = {}
@@ -153,7 +154,7 @@ class Interpreter:
         """Before the questions of one site: a full measure of steps."""
         self.steps = 0
         self.exhausted = False
-        self.shallow = False
+        self.shallow = self.local
         self.reach = MAX_HOPS
         self.low = NOWHERE
         self.open_questions.clear()
@@ -162,13 +163,11 @@ class Interpreter:
     def near(self, node: ast.expr, frame: Frame) -> Value:
         """The value of an expression from near by: no callers, no other objects. Enough for sizes and conditions,
         which lead all over a project and seldom decide anything there."""
-        if self.shallow:
-            return self.expr(node, frame)
-        self.shallow = True
+        was, self.shallow = self.shallow, True
         try:
             return self.expr(node, frame)
         finally:
-            self.shallow = False
+            self.shallow = was
 
     def query(self, key: Hashable, compute: Callable[[], Value], seed: Value = BOTTOM) -> Value:
         """`compute()`, once for each key; a fixed point where it depends on itself, starting from `seed`."""

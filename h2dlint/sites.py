@@ -36,9 +36,10 @@ RECURSION = 8_000
 """Python frames that MAX_DEPTH nested questions and the deepest expressions take together, with room to spare."""
 
 
-def find_sites(project: Project, module: Module, *, opt_in: bool) -> list[Site]:
-    """Every site of `module`, in source order. `opt_in` adds the copies without non_blocking, and the indexing."""
-    finder = _Finder(project, module, opt_in)
+def find_sites(project: Project, module: Module, *, opt_in: bool, far: bool = True) -> list[Site]:
+    """Every site of `module`, in source order. `opt_in` adds the copies without non_blocking, and the indexing; unless
+    `far`, these are judged by what stands in their own function alone, which keeps a list of all of them cheap."""
+    finder = _Finder(project, module, opt_in, far)
     found = [site for site in finder.run() if site is not None]
     return sorted(found, key=lambda site: (site.row, site.column, site.end_row, site.end_column))
 
@@ -58,10 +59,11 @@ def interpreter_of(project: Project) -> Interpreter:
 
 
 class _Finder:
-    def __init__(self, project: Project, module: Module, opt_in: bool) -> None:
+    def __init__(self, project: Project, module: Module, opt_in: bool, far: bool) -> None:
         self.project = project
         self.module = module
         self.opt_in = opt_in
+        self.far = far
         self.interp = interpreter_of(project)
         self.cold: dict[Scope, bool] = {}
         self.hot: dict[Scope, bool] = {}
@@ -69,16 +71,27 @@ class _Finder:
     def run(self) -> Iterator[Site | None]:
         for name in MOVES:
             for scope, call in self.module.calls(name):
-                if isinstance(call.func, ast.Attribute) and (self.opt_in or passes_non_blocking(name, call)):
+                if isinstance(call.func, ast.Attribute) and passes_non_blocking(name, call):
                     yield self.move(name, scope, call)
-        if not self.opt_in:
-            return
+        if self.opt_in:
+            self.interp.local = not self.far
+            try:
+                yield from self.blocking()
+            finally:
+                self.interp.local = False
+
+    def blocking(self) -> Iterator[Site | None]:
+        """The sites that wait by themselves, without a word of non_blocking."""
+        for name in MOVES:
+            for scope, call in self.module.calls(name):
+                if isinstance(call.func, ast.Attribute) and not passes_non_blocking(name, call):
+                    yield self.move(name, scope, call)
         for name in MAKERS:
             for scope, call in self.module.calls(name):
                 if any(keyword.arg == "device" for keyword in call.keywords):
                     yield self.maker(scope, call)
         for scope in self.module.scopes():
-            if isinstance(scope.node, ast.ClassDef):
+            if isinstance(scope.node, ast.ClassDef) or not (self.far or self.speaks_of_devices(scope)):
                 continue
             for subscript in scope.flow.subscripts:
                 if isinstance(subscript.ctx, ast.Load):
@@ -88,6 +101,13 @@ class _Finder:
                     if isinstance(target, ast.Subscript):
                         yield self.indexing(scope, target)
                         yield self.setitem(scope, assignment, target)
+
+    def speaks_of_devices(self, scope: Scope) -> bool:
+        """Whether a scope's text could tell, by itself, that a tensor is on a GPU."""
+        if not scope.is_function:
+            return False
+        lines = self.module.lines[scope.node.lineno - 1 : scope.node.end_lineno]  # type: ignore[union-attr]
+        return any("cuda" in line or "device" in line for line in lines)
 
     # --- the kinds of site -------------------------------------------------------------------------------------
 
@@ -337,8 +357,9 @@ class _Finder:
     ) -> Site:
         host = host_end(verdict, sources, destinations)
         codes = codes_for(operation, verdict, sources, destinations, blocking) if verdict.kind == "blocks" else ()
-        cold = self.is_cold(scope) if codes else self.is_cold(scope, MAX_COLD_CALLERS)
-        if "HTD302" in codes and not self.is_hot(scope, node) and not cold:
+        by_callers = bool(codes) and not self.interp.local
+        cold = self.is_cold(scope, 0 if by_callers else MAX_COLD_CALLERS)
+        if "HTD302" in codes and not self.is_hot(scope, node, 0 if by_callers else MAX_COLD_CALLERS) and not cold:
             codes = ()
         if self.is_allowed(scope, node):
             codes = ()
@@ -429,6 +450,8 @@ class _Finder:
         """Code that runs every step: in a loop, in forward, step or __call__, and what they call."""
         if scope.flow.loops.get(node):
             return True
+        if depth >= MAX_COLD_CALLERS:
+            return self._is_hot(scope, depth)
         known = self.hot.get(scope)
         if known is None:
             self.hot[scope] = False
