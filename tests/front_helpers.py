@@ -48,7 +48,7 @@ class FakeProject:
         return types.SimpleNamespace(filename=str(path), tree=tree, text="", lines=[])
 
 
-def find_sites(project: Any, module: Any, *, opt_in: bool) -> list[Site]:
+def find_sites(project: Any, module: Any, *, opt_in: bool, far: bool = True) -> list[Site]:
     sites = []
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in CALLS:
