@@ -43,6 +43,7 @@ from h2dlint.flow import (
 )  # fmt: skip
 from h2dlint.model import Fact, Step
 from h2dlint.project import DEFINED, in_tests
+from h2dlint.shapes import PACKED
 from h2dlint.values import (
     BOTTOM,
     NONE,
@@ -265,7 +266,8 @@ class Interpreter:
         match definition:
             case Assign(value=value, annotation=annotation):
                 if annotation is not None and is_plain_type(annotation) and not isinstance(value, ast.Constant):
-                    return Unknown("local", symbol(definition, frame))
+                    typed = self.annotated(annotation, frame)
+                    return typed if isinstance(typed, (Seq, Map)) else Unknown("local", symbol(definition, frame))
                 found = self.expr(value, frame)
                 if annotation is not None and isinstance(found, Unknown):
                     typed = self.annotated(annotation, frame)
@@ -285,6 +287,8 @@ class Interpreter:
                 return self.entered(self.expr(context, frame))
             case Augmented(before=before, node=node):
                 left = self.define(before, frame)
+                if isinstance(left, Const) and left.value is None:
+                    return BOTTOM  # it would raise: what is worked on was stored elsewhere
                 if any(isinstance(one, (Fact, Leaves)) for one in alternatives(left)):
                     return each(left, lambda one: one if isinstance(one, (Fact, Leaves, Bottom)) else Unknown("local"))
                 if any(isinstance(one, (Seq, Map)) for one in alternatives(left)):
@@ -606,7 +610,8 @@ class Interpreter:
             and arg is not spec.vararg
             and arg is not spec.kwarg
         ):
-            return Unknown("caller")
+            plain = self.annotated(arg.annotation, outer)
+            return plain if isinstance(plain, (Seq, Map)) else Unknown("caller")
         typed: Value = Unknown("caller") if arg.annotation is None else self.annotated(arg.annotation, outer)
         if arg is spec.vararg:
             return Seq("tuple", None, typed)
@@ -623,7 +628,10 @@ class Interpreter:
                 if isinstance(value, Const) and value.value is None:
                     return typed
                 return join([value, typed if not isinstance(typed, (Num,)) else Unknown("caller")])
-            return typed
+            return Unknown("caller", flaglike=True) if isinstance(typed, Unknown) and says_pin(name) else typed
+        if says_pin(name) and (default is None or truth_of(self.expr(default, outer)) is not False):
+            # what cannot be told of the callers is taken at its word
+            passed = each(passed, lambda one: replace(one, flaglike=True) if isinstance(one, Unknown) else one)
         return self.narrow_by_type(passed, typed)
 
     def narrow_by_type(self, value: Value, typed: Value) -> Value:
@@ -789,7 +797,7 @@ class Interpreter:
             case Ref(name="torch.Tensor"):
                 return Unknown("caller")
             case Ref(name="numpy.ndarray"):
-                return Fact("cpu", array=True, needs="caller")
+                return Fact("cpu", shape=PACKED, array=True, needs="caller")
         return Unknown("caller")
 
     def annotated_generic(self, node: ast.Subscript, frame: Frame) -> Value:
@@ -991,7 +999,7 @@ class Interpreter:
         return found + fills
 
     def registered(self, inst: Inst, attr: str, cls: Scope) -> list[Value]:
-        """`self.register_buffer("attr", ...)`: it follows its module from device to device."""
+        """`self.register_buffer("attr", ...)`: it follows its module to the device, a GPU by convention."""
         for method, call in (*cls.module.calls("register_buffer"), *cls.module.calls("register_parameter")):
             if (
                 enclosing_class(method) is cls
@@ -999,7 +1007,9 @@ class Interpreter:
                 and isinstance(call.args[0], ast.Constant)
                 and call.args[0].value == attr
             ):
-                return [Unknown("runtime", symbol("buffer", inst.scope, attr))]
+                if call_name(call.func) == "register_buffer":
+                    return [Fact("gpu", shape=PACKED, assumed=True)]
+                return [Unknown("runtime", symbol("parameter", inst.scope, attr))]
         return []
 
     def is_self(self, base: ast.expr, method: Scope) -> bool:
@@ -1374,12 +1384,12 @@ class Interpreter:
                 return library.index(self, one, node, frame)
             if isinstance(one, Ref):
                 return one  # a generic type
-            if (
-                isinstance(one, Leaves)
-                and isinstance(node.slice, ast.Tuple)
-                and any(isinstance(part, ast.Slice) for part in node.slice.elts)
-            ):
-                return library.index(self, one.fact, node, frame)  # no list takes such a key
+            if isinstance(node.slice, ast.Tuple) and any(isinstance(part, ast.Slice) for part in node.slice.elts):
+                # no list takes such a key
+                if isinstance(one, Leaves):
+                    return library.index(self, one.fact, node, frame)
+                if isinstance(one, Unknown):
+                    return Fact(needs=one.needs)
             if isinstance(node.slice, ast.Slice):
                 return self.slice_of(one, node.slice, frame)
             return self.subscript_value(one, self.near(node.slice, frame))

@@ -20,6 +20,7 @@ from h2dlint.refine import DEVICE_NAMES
 from h2dlint.shapes import PACKED, Pick
 from h2dlint.values import (
     BOTTOM,
+    Arg,
     Args,
     Bottom,
     Const,
@@ -30,6 +31,7 @@ from h2dlint.values import (
     Map,
     Method,
     Num,
+    OnGpu,
     Ref,
     Seq,
     Unknown,
@@ -88,6 +90,16 @@ class Operands:
         if index < len(given):
             return given[index]() if exact else Unknown("caller")
         return None
+
+    def node(self, name: str) -> Arg | None:
+        """The argument of that name as it is written; None when it is not given by itself."""
+        for keyword, arg in self.args.keywords:
+            if keyword == name:
+                return arg
+        names = [one.rstrip("*") for one in self.names]
+        index = names.index(name) if name in names else len(self.args.positional)
+        given = self.args.positional[: index + 1]
+        return given[index] if index < len(given) and not any(arg.starred for arg in given) else None
 
     def device(self) -> Value | None:
         """The `device=` argument. Near by is enough unless it is some tensor's own device: see `near_device`."""
@@ -191,6 +203,10 @@ def call_method(interp: Interpreter, func: Method, args: Args, node: ast.expr, f
 
 # Methods whose result says something even when nothing is known of the receiver.
 TELLING_METHODS = frozenset(("to", "cuda", "cpu", "pin_memory", "copy_"))
+# Views that no other kind of object has a method for.
+TELLING_VIEWS = frozenset(
+    ("t", "T", "mT", "transpose", "swapaxes", "permute", "narrow", "unbind", "expand", "broadcast_to")
+)
 
 
 def is_tensor_name(attr: str) -> bool:
@@ -205,6 +221,8 @@ def is_tensor_name(attr: str) -> bool:
 def unknown_attribute(value: Unknown, attr: str) -> Value:
     if attr == "device":
         return Dev("unknown")
+    if attr == "is_cuda":
+        return OnGpu()
     if attr in ("T", "mT", "H", "mH", "data", "grad"):
         return Unknown(value.needs, symbol(value.symbol, attr) if value.symbol is not None else None)
     return Unknown(value.needs, symbol(value.symbol, attr) if value.symbol is not None else None)
@@ -214,7 +232,11 @@ def call_unknown(interp: Interpreter, base: Unknown, name: str, args: Args, node
     """A method of a value of which nothing is known; the name tells only where no other kind of object has it."""
     row = interp.table.lookup(f"torch.Tensor.{name}")
     if row is not None and name in TELLING_METHODS:
-        return apply(interp, row, args, Fact(needs=base.needs), node, frame)
+        # packed is taken for granted as long as nothing made a view of it
+        return apply(interp, row, args, Fact(needs=base.needs, shape=PACKED), node, frame)
+    if row is not None and row.view in TELLING_VIEWS:
+        viewed = Fact(needs=base.needs)
+        return Seq(row.returns, None, viewed) if row.returns in ("tuple", "list") else viewed
     if row is not None and row.effect == "like" and name.startswith("new_"):
         return apply(interp, row, args, Fact(needs=base.needs), node, frame)
     same = symbol(base.symbol, name) if base.symbol is not None and not args.positional and not args.keywords else None
@@ -363,8 +385,8 @@ def devices_of(value: Value | None, default: Dev) -> list[Dev]:
         return [default]
     found = [device_of(one, default) for one in alternatives(value) if not isinstance(one, Bottom)]
     if len(found) > 1 and any(isinstance(one, Unknown) for one in alternatives(value)):
-        # one caller's device is known, another's is not: nothing is sure
-        found = [Dev("unknown")]
+        # one caller's device is known, another's is not: a GPU if all that are known are, else nothing is sure
+        found = [Dev("gpu", True) if all(one.kind == "gpu" for one in found) else Dev("unknown")]
     return list(dict.fromkeys(found))
 
 
@@ -375,7 +397,7 @@ def pinned_by(value: Value | None) -> Memory:
     found: set[Memory] = set()
     for one in alternatives(value):
         match one:
-            case Flag():
+            case Flag() | OnGpu():
                 found.add("pinned")
             case Const(value=constant):
                 found.add("pinned" if constant else "pageable")
@@ -434,7 +456,7 @@ def _shape_by_row(ops: Operands, node: ast.expr) -> Shape | None:
             )
             sizes = sizes_of(values, ops)
             if row.params[1:] and row.params[1] in ("stride", "physical_layout"):
-                return None
+                return strided_like(ops)
             if sizes is None:
                 return PACKED
             return shapes.packed(sizes)
@@ -447,6 +469,36 @@ def _shape_by_row(ops: Operands, node: ast.expr) -> Shape | None:
     if row.rank.isdigit():
         return shapes.packed([None] * int(row.rank))
     return PACKED
+
+
+def strided_like(ops: Operands) -> Shape | None:
+    """`empty_strided(x.size(), x.stride())` is laid out as x; other strides are not looked at."""
+    size, stride = ops.node("size"), ops.node("stride")
+    if size is None or stride is None or size.node is None or stride.node is None or size.frame is None:
+        return None
+    like, same = measured(size.node, ("size", "shape")), measured(stride.node, ("stride",))
+    if like is None or same is None or ast.dump(like) != ast.dump(same):
+        return None
+    found = [
+        shapes.same_layout(one.shape)
+        for one in alternatives(ops.interp.expr(like, size.frame))
+        if isinstance(one, Fact)
+    ]
+    return found[0] if found and all(one == found[0] for one in found) and found[0] is not None else PACKED
+
+
+def measured(node: ast.expr, names: tuple[str, ...]) -> ast.expr | None:
+    """The tensor whose size or strides an expression reads, through `tuple(...)`."""
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("tuple", "list")
+        and node.args
+    ):
+        node = node.args[0]
+    if isinstance(node, ast.Call) and not node.args:
+        node = node.func
+    return node.value if isinstance(node, ast.Attribute) and node.attr in names else None
 
 
 def range_length(ops: Operands) -> Size | None:
@@ -578,7 +630,7 @@ def make_wrap(ops: Operands, node: ast.expr, frame: Frame) -> Value:
         if row.name == "torch.frombuffer":
             return Fact("cpu", "unknown", PACKED, dtype, needs="runtime")
         needs = inner.needs if isinstance(inner, Unknown) else "local"
-        return Fact("cpu", "unknown", None, dtype, array=array, needs=needs)
+        return Fact("cpu", "unknown", PACKED, dtype, array=array, needs=needs)
 
     wrapped = each(ops.first, wrap)
     if row.name in ("torch.nn.Parameter", "torch.nn.Buffer") and frame.scope.owner is not None:
@@ -1213,6 +1265,11 @@ def move_to(ops: Operands, fact: Fact, node: ast.expr, frame: Frame) -> Value:
                 if target.changes_dtype and isinstance(moved, Fact) and moved is fact:
                     moved = cast_to(ops, fact, target.dtype, node, frame)
                 found.append(moved)
+            case "unknown" if non_blocking and fact.device == "cpu" and not fact.assumed:
+                # by convention, what is sent off without a wait leaves the host
+                step = ops.interp.step(frame, node, "sent to the device here")
+                shape = shapes.same_layout(fact.shape)
+                found.append(Fact("gpu", shape=shape, dtype=target.dtype or fact.dtype, assumed=True, steps=(step,)))
             case "unknown":
                 # the device of a tensor of which nothing is known
                 found.append(
@@ -1346,7 +1403,7 @@ def tensor_attribute(interp: Interpreter, fact: Fact, attr: str, node: ast.expr,
             return Unknown("runtime") if fact.dtype is None else Ref(fact.dtype)
         case "is_cuda" | "is_cpu":
             if fact.device == "unknown" or fact.assumed:
-                return Unknown("runtime")
+                return OnGpu() if attr == "is_cuda" else Unknown("runtime")
             return Const((fact.device == "gpu") == (attr == "is_cuda"))
         case "grad":
             if fact.device == "gpu":

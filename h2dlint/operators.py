@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from h2dlint.flow import dotted
 from h2dlint.model import DeviceKind, Fact, Memory, Need, Origin, Size, Span
 from h2dlint.project import MENTIONED
 from h2dlint.values import (
@@ -22,6 +23,7 @@ from h2dlint.values import (
     Leaves,
     Map,
     Num,
+    OnGpu,
     Partial,
     Ref,
     Seq,
@@ -190,7 +192,17 @@ def compare(interp: Interpreter, node: ast.Compare, frame: Frame) -> Value:
         outcome = outcomes.pop()
         if outcome is not None:
             return Const(outcome)
+    if isinstance(op, ast.Eq) and asks_for_gpu(node.left, right):
+        return OnGpu()
     return Unknown("local")
+
+
+def asks_for_gpu(asked: ast.expr, name: Value) -> bool:
+    """`x.device.type == "cuda"`, `device == "cuda"`."""
+    from h2dlint.refine import device_kind
+
+    path = dotted(asked) or ""
+    return device_kind(name) == "gpu" and any("device" in part for part in path.split(".")[-2:])
 
 
 def _compare(left: Value, op: ast.cmpop, right: Value) -> bool | None:

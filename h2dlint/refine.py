@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from h2dlint.flow import dotted
 from h2dlint.model import DeviceKind, Fact
+from h2dlint.shapes import PACKED
 from h2dlint.values import (
     BOTTOM,
     NONE,
@@ -19,6 +20,7 @@ from h2dlint.values import (
     Inst,
     Leaves,
     Map,
+    OnGpu,
     Ref,
     Seq,
     Unknown,
@@ -41,6 +43,10 @@ DEVICE_NAMES: dict[str, DeviceKind] = {
 def refine(interp: Interpreter, value: Value, key: str, test: ast.expr, outcome: bool, frame: Frame) -> Value:
     """`value`, the one that the path `key` holds, after `test` came out as `outcome`."""
     match test:
+        case ast.BoolOp(op=op, values=parts):
+            return _by_rest(interp, value, key, parts, isinstance(op, ast.And), outcome, frame)
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return refine(interp, value, key, operand, not outcome, frame)
         case ast.Compare(left=left, ops=[op], comparators=[right]):
             return _by_comparison(interp, value, key, left, op, right, outcome, frame)
         case ast.Call(func=ast.Name(id="isinstance"), args=[subject, kinds]) if dotted(subject) == key:
@@ -59,6 +65,27 @@ def refine(interp: Interpreter, value: Value, key: str, test: ast.expr, outcome:
         case ast.NamedExpr(target=target) if dotted(target) == key:
             return each(value, lambda one: _truthy(one, outcome))
     return value
+
+
+def _by_rest(
+    interp: Interpreter, value: Value, key: str, parts: list[ast.expr], is_and: bool, outcome: bool, frame: Frame
+) -> Value:
+    """After `a and b` came out false (or `a or b` true): where all other parts are known, the last one decided."""
+    if is_and == outcome:
+        for part in parts:
+            value = refine(interp, value, key, part, outcome, frame)
+        return value
+    left = [
+        part
+        for part in parts
+        if interp.truth(part, frame) is not is_and and not (is_and and _asks(interp, part, frame))
+    ]
+    return refine(interp, value, key, left[0], outcome, frame) if len(left) == 1 else value
+
+
+def _asks(interp: Interpreter, part: ast.expr, frame: Frame) -> bool:
+    """Whether a test asks for a GPU of a device that is not known: by convention it is one."""
+    return isinstance(interp.near(part, frame), OnGpu)
 
 
 def _by_comparison(
@@ -172,7 +199,7 @@ def _on(value: Value, kind: DeviceKind, outcome: bool) -> Value:
             return value if known_kind is None or (known_kind == kind) == outcome else BOTTOM
         case Unknown():
             # a tensor or a device, as yet unknown: the test says where it is
-            return Fact(kind, needs="local") if outcome else value
+            return Fact(kind, shape=PACKED, needs="local") if outcome else value
     return value
 
 
@@ -202,7 +229,10 @@ def _pinned(value: Value, outcome: bool) -> Value:
                 return replace(value, memory="pageable")
             return value if (value.memory == "pinned") == outcome or value.device == "gpu" else BOTTOM
         case Unknown():
-            return Fact("cpu", "pinned", needs="local") if outcome else Fact(memory="pageable", needs=value.needs)
+            # of a tensor that nothing is known of, packed memory is taken for granted
+            return (
+                Fact("cpu", "pinned", PACKED, needs="local") if outcome else Fact(memory="pageable", needs=value.needs)
+            )
     return value
 
 
@@ -217,7 +247,7 @@ def _truthy(value: Value, outcome: bool) -> Value:
 
 def _keep_tensor(value: Value, outcome: bool) -> Value:
     if isinstance(value, Unknown):
-        return Fact(needs=value.needs) if outcome else value
+        return Fact(shape=PACKED, needs=value.needs) if outcome else value
     return value if isinstance(value, Fact) == outcome or isinstance(value, Leaves) else BOTTOM
 
 
@@ -237,9 +267,9 @@ def _by_type(interp: Interpreter, value: Value, kinds: ast.expr, outcome: bool, 
         named = interp.near(kinds, frame)
         match named:
             case Ref(name="torch.Tensor"):
-                return Fact(needs=one.needs)
+                return Fact(shape=PACKED, needs=one.needs)
             case Ref(name="numpy.ndarray"):
-                return Fact("cpu", array=True, needs=one.needs)
+                return Fact("cpu", shape=PACKED, array=True, needs=one.needs)
             case Cls(scope=scope):
                 return Inst(scope)
             case Ref(name="builtins.list" | "builtins.tuple"):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from h2dlint import apis, library
 from h2dlint.copies import combine, is_small, judge
 from h2dlint.facts import Frame, Interpreter, call_name, make_args, truth_of
-from h2dlint.flow import dotted
+from h2dlint.flow import Assign, Def, Guard, Phi, dotted
 from h2dlint.model import Fact, Site, Step, Verdict
 from h2dlint.project import in_tests
 from h2dlint.shapes import PACKED, packed
@@ -142,6 +142,8 @@ class _Finder:
             flag = self.argument(call, "non_blocking", 1, frame)
             ends = [Fact("gpu")]
         blocking = truth(flag)
+        if blocking is not False and self.asks_itself(call, call.func.value, frame):
+            facts, blocking = [take_for_pinned(fact) for fact in facts], True
         operation = "to" if name == "xpu" else name
         if blocking is False and all(fact.device == "cpu" and not fact.assumed for fact in facts):
             # a host tensor that is sent to a device by name, or to where another tensor is, is meant to leave the host
@@ -168,6 +170,8 @@ class _Finder:
         onto_host = all(one.device == "cpu" and not one.assumed for one in destinations)
         sources = self.operand(node, frame, None, near=onto_host) or [Fact(needs="local")]
         blocking = truth(self.argument(call, "non_blocking", 1, frame))
+        if blocking is not False and self.asks_itself(call, node, frame):
+            sources, blocking = [take_for_pinned(fact) for fact in sources], True
         named = named_ends(call, node)
         if named is not None:
             sources = [named_fact(one, "cpu" if named == "h2d" else "gpu", node, frame, self.interp) for one in sources]
@@ -179,6 +183,28 @@ class _Finder:
         pairs = [(source, destination) for source in sources for destination in destinations]
         verdicts = [judge("copy_", source, destination, blocking) for source, destination in pairs]
         return self.decide(scope, call, "copy_", blocking, pairs, verdicts)
+
+    def asks_itself(self, call: ast.Call, source: ast.expr, frame: Frame) -> bool:
+        """`x.to(device, non_blocking=x.is_pinned())`: the flag is only set where the source is pinned."""
+        flag = next((one.value for one in call.keywords if one.arg == "non_blocking"), None)
+        if flag is None and len(call.args) > 1:
+            flag = call.args[1]
+        path = dotted(source)
+        todo: list[Def | None] = [None if flag is None else frame.scope.flow.uses.get(flag)]
+        asked = [flag]
+        while todo:
+            match todo.pop():
+                case Assign(value=value):
+                    asked.append(value)
+                case Phi(options=options):
+                    todo += options
+                case Guard(before=before):
+                    todo.append(before)
+        return path is not None and any(
+            isinstance(one, ast.Call) and isinstance(one.func, ast.Attribute) and one.func.attr == "is_pinned"
+            and dotted(one.func.value) == path
+            for one in asked
+        )  # fmt: skip
 
     def maker(self, scope: Scope, call: ast.Call) -> Site | None:
         self.interp.begin()
@@ -341,8 +367,9 @@ class _Finder:
                 "its value depends on more code than is followed for one site",
                 needs="runtime",
             )
-        sources = list(dict.fromkeys(source for source, _ in pairs))
-        destinations = list(dict.fromkeys(destination for _, destination in pairs))
+        # equal facts of different allocations count one by one
+        sources = list({(source, source.origin): source for source, _ in pairs}.values())
+        destinations = list({(one, one.origin): one for _, one in pairs}.values())
         return self.site(scope, node, operation, verdict, sources, destinations, blocking)
 
     def site(
@@ -563,6 +590,13 @@ def source_codes(source: Fact, verdict: Verdict) -> list[str]:
         case _:
             code = "HTD104"
     return [code, "HTD101"] if strided else [code]
+
+
+def take_for_pinned(fact: Fact) -> Fact:
+    """A source whose own answer to `is_pinned()` is the flag of its copy."""
+    if fact.memory != "unknown" or fact.device == "gpu":
+        return fact
+    return replace(fact, device="cpu", memory="pinned", shape=fact.shape or PACKED, assumed=False)
 
 
 def named_ends(call: ast.Call, source: ast.expr) -> Literal["h2d", "d2h"] | None:

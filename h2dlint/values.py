@@ -80,6 +80,11 @@ class Flag:
 
 
 @dataclass(frozen=True, slots=True)
+class OnGpu:
+    """Whether a device that is not known is a GPU. As a pin flag it says: pinned where that matters."""
+
+
+@dataclass(frozen=True, slots=True)
 class Ref:
     """A name of a library: `torch.cat`, `numpy.int32`."""
 
@@ -206,7 +211,7 @@ class Alts:
 
 
 Value = (
-    Bottom | Unknown | Const | Num | Dev | Flag | Ref | LibObject | Leaves | Seq | Map | Func | Partial | Cls | Inst
+    Bottom | Unknown | Const | Num | Dev | Flag | OnGpu | Ref | LibObject | Leaves | Seq | Map | Func | Partial | Cls | Inst
     | Super | Mod | Method | Alts | Fact
 )  # fmt: skip
 BOTTOM = Bottom()
@@ -254,7 +259,7 @@ def key_of(value: Value) -> object:
     if isinstance(value, Const):
         return (type(value.value), value.value)
     if isinstance(value, Unknown):
-        return Unknown(symbol=value.symbol)
+        return Unknown(symbol=value.symbol, flaglike=value.flaglike)
     return value
 
 
@@ -276,7 +281,9 @@ def _drop_covered(found: list[Value]) -> list[Value]:
         unknowns.append(Unknown("local"))
     if len(unknowns) > 1 or len(numbers) > 1:
         kept = [one for one in kept if not isinstance(one, Unknown)]
-        kept.append(Unknown(unknowns[0].needs, flaglike=all(one.flaglike for one in unknowns)))
+        for flaglike in (True, False):
+            alike = [one for one in unknowns if one.flaglike == flaglike]
+            kept += [Unknown(alike[0].needs, flaglike=flaglike)] if alike else []
     return kept
 
 
