@@ -83,12 +83,14 @@ def judge(operation: str, source: Fact, destination: Fact, non_blocking: bool | 
 
 
 def combine(verdicts: Sequence[Verdict]) -> Verdict:
-    """Join the verdicts of the values that may reach one site: unanimous or unknown.
+    """Join the verdicts of the values that may reach one site: unanimous or unknown, moves within the host left out.
 
     The first verdict lends its reason where all agree. Raises ValueError when there is none.
     """
     if not verdicts:
         raise ValueError("no verdicts to combine")
+    # a move from host to host is none: what it does where it leaves the host decides
+    verdicts = [each for each in verdicts if each.direction != "h2h"] or verdicts
     first = verdicts[0]
     direction = first.direction if all(each.direction == first.direction for each in verdicts) else "unknown"
     if all(each.kind == first.kind for each in verdicts):

@@ -272,6 +272,9 @@ class Interpreter:
                 if annotation is not None and isinstance(found, Unknown):
                     typed = self.annotated(annotation, frame)
                     found = found if isinstance(typed, Unknown) else typed
+                elif isinstance(annotation, ast.Subscript) and isinstance(found, Inst):
+                    typed = self.annotated(annotation, frame)
+                    found = replace(found, of=typed.of) if isinstance(typed, Inst) else found
                 return named_unknown(found, definition, frame)
             case Param(name=name):
                 return named_unknown(self.parameter(name, frame), definition, frame)
@@ -684,6 +687,11 @@ class Interpreter:
                 matched = self.matches(caller, call, scope)
                 if matched is False:
                     continue
+                if is_partial(call, scope):
+                    kept = self.names_of(caller, call)
+                    if kept is not None:
+                        names += [one for one in kept if one not in names]
+                        continue
                 seen += 1
                 if seen > MAX_CALLERS or matched is None:
                     yield caller, None, None
@@ -691,6 +699,28 @@ class Interpreter:
                         return
                     continue
                 yield caller, matched[0], matched[1]
+
+    def names_of(self, scope: Scope, call: ast.Call) -> list[str] | None:
+        """The names and attributes that what `call` gives is assigned to, here or by those who call a function that
+        returns it; None where it goes elsewhere."""
+        statement = scope.flow.statement.get(call)
+        match statement:
+            case ast.Assign(value=value, targets=targets) if value is call:
+                names = [call_name(target) for target in targets]
+                return names if all(names) else None
+            case ast.AnnAssign(value=value, target=target) if value is call:
+                return [call_name(target)] if call_name(target) else None
+            case ast.Return(value=value) if value is call and scope.is_function:
+                found: list[str] = []
+                for caller, maker in self.project.calls_of(scope.name, scope.module) or ():
+                    if isinstance(caller.flow.statement.get(maker), ast.Return):
+                        return None
+                    kept = self.names_of(caller, maker)
+                    if kept is None:
+                        return None
+                    found += kept
+                return found or None
+        return None
 
     def calls_named(self, name: str, scope: Scope) -> list[tuple[Scope, ast.Call]] | None:
         if scope.owner is not None and scope.name == "__init__" and name in ("cls", "__init__"):
@@ -710,14 +740,10 @@ class Interpreter:
     ) -> tuple[Args, Value | None] | Literal[False] | None:
         """How `call` enters `target`: its arguments and the object; None when it may, False when it does not."""
         frame = self.open_frame(caller)
-        is_partial = (
-            isinstance(call.func, (ast.Name, ast.Attribute))
-            and call_name(call.func) == "partial"
-            and target.name != "partial"
-        )
-        callee = call.args[0] if is_partial and call.args else call.func
+        made_partial = is_partial(call, target)
+        callee = call.args[0] if made_partial and call.args else call.func
         args = make_args(call, frame)
-        if is_partial:
+        if made_partial:
             args = Args(args.positional[1:], args.keywords, True)
         if isinstance(callee, ast.Attribute) and target.owner is not None and target.name != "__init__":
             return self.matches_method(self.expr(callee.value, frame), args, target)
@@ -817,7 +843,9 @@ class Interpreter:
                 if len(inner) == 2 and isinstance(inner[1], ast.Constant) and inner[1].value is Ellipsis:
                     return Seq("tuple", None, self.annotated(inner[0], frame))
                 return Seq("tuple", tuple(self.annotated(one, frame) for one in inner))
-        return self.annotated(node.value, frame)
+        found = self.annotated(node.value, frame)
+        held = self.annotated(inner[-1], frame) if isinstance(found, Inst) else None
+        return replace(found, of=held) if isinstance(found, Inst) and isinstance(held, Inst) else found
 
     def is_opaque_class(self, scope: Scope) -> bool:
         """A class whose objects carry no attributes of their own to follow: enums, protocols, type aliases."""
@@ -1623,6 +1651,8 @@ class Interpreter:
             and node.returns is not None
             and frame.scope.parent is not None
         ):
+            if isinstance(frame.obj, Inst) and frame.obj.of is not None and is_type_variable(node.returns, frame.scope):
+                return frame.obj.of
             typed = self.annotated(node.returns, self.open_frame(frame.scope.parent))
             if isinstance(typed, Inst):
                 return typed
@@ -1663,6 +1693,25 @@ class Interpreter:
 
 
 # --- small helpers ---------------------------------------------------------------------------------------------------
+
+
+def is_partial(call: ast.Call, target: Scope) -> bool:
+    """Whether `call` is `functools.partial(target, ...)`, read by its name."""
+    return (
+        isinstance(call.func, (ast.Name, ast.Attribute))
+        and call_name(call.func) == "partial"
+        and target.name != "partial"
+    )
+
+
+def is_type_variable(node: ast.expr, scope: Scope) -> bool:
+    """Whether an annotation is a type variable of its module."""
+    definition = scope.module.scope.flow.final.get(node.id) if isinstance(node, ast.Name) else None
+    return (
+        isinstance(definition, Assign)
+        and isinstance(definition.value, ast.Call)
+        and call_name(definition.value.func) == "TypeVar"
+    )
 
 
 def hands_on(wrapper: Scope) -> bool:

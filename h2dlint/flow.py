@@ -126,7 +126,11 @@ class Phi(Def):
 
 @dataclass(eq=False, slots=True)
 class Loop(Def):
+    """What reaches the head of a loop: `options[0]` enters it, the others come back from its turns."""
+
     options: list[Def]
+    node: ast.For | ast.AsyncFor | ast.While
+    conditions: Conditions = ()
 
 
 @dataclass(eq=False, slots=True)
@@ -669,7 +673,7 @@ class Builder:
                     before = root
                 else:
                     before = self.frees.setdefault(key, Free(key))
-            heads[key] = Loop([before])
+            heads[key] = Loop([before], node, self.conditions)
             env[key] = heads[key]
         exits = _Break(set(heads))
         self.loops.append(exits)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from h2dlint import operators, shapes
 from h2dlint.apis import Row
+from h2dlint.flow import Assign
 from h2dlint.model import DeviceKind, Fact, Memory, Need, Origin, OriginKind, Shape, Size, Span
 from h2dlint.project import MENTIONED
 from h2dlint.refine import DEVICE_NAMES
@@ -104,6 +105,21 @@ class Operands:
     def device(self) -> Value | None:
         """The `device=` argument. Near by is enough unless it is some tensor's own device: see `near_device`."""
         return near_device(self.interp, lambda: self.get("device"))
+
+    def pin_flag(self) -> Value | None:
+        """The `pin_memory=` argument. A local name that says so, and holds more than this tool can tell, is a flag of
+        availability."""
+        value, arg = self.get("pin_memory"), self.node("pin_memory")
+        if (
+            arg is None
+            or not isinstance(arg.node, ast.Name)
+            or arg.frame is None
+            or "pin" not in arg.node.id.split("_")
+        ):
+            return value
+        if value is None or not isinstance(arg.frame.scope.flow.uses.get(arg.node), Assign):
+            return value
+        return each(value, lambda one: replace(one, flaglike=True) if isinstance(one, Unknown) else one)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -547,7 +563,7 @@ def make_new(ops: Operands, node: ast.expr, frame: Frame) -> Value:
     dtype = dtype_of(ops.get("dtype")) or (row.dtype if row.dtype and row.dtype.startswith("torch.") else None)
     if dtype is None and row.shape == "size" and row.pin and row.name != "torch.full" and ops.get("dtype") is None:
         dtype = default_dtype(ops.interp)
-    pin = pinned_by(ops.get("pin_memory")) if row.pin else memory(row.memory)
+    pin = pinned_by(ops.pin_flag()) if row.pin else memory(row.memory)
     default = context_device(ops, node, frame) if row.device == "arg" else Dev("gpu" if row.device == "gpu" else "cpu")
     found: list[Value] = []
     for device in devices_of(ops.device() if row.device == "arg" else None, default):
@@ -576,7 +592,7 @@ def make_like(ops: Operands, like: Fact, node: ast.expr, frame: Frame) -> Value:
     row = ops.row
     shape = shapes.same_layout(like.shape) if row.shape == "like" else shape_by_row(ops, node)
     dtype = dtype_of(ops.get("dtype")) or (like.dtype if ops.get("dtype") is None else None)
-    pin = pinned_by(ops.get("pin_memory")) if row.pin else memory(row.memory)
+    pin = pinned_by(ops.pin_flag()) if row.pin else memory(row.memory)
     found: list[Value] = []
     for device in devices_of(ops.device(), Dev(like.device, like.assumed)):
         mem: Memory = pin if device.kind in ("cpu", "unknown") else "unknown"
@@ -1302,7 +1318,7 @@ def truth(value: Value | None) -> bool | None:
 
 def make_loader(ops: Operands, node: ast.expr, frame: Frame) -> Value:
     """A DataLoader: its batches are pinned by its own thread when `pin_memory` is true."""
-    mem = pinned_by(ops.get("pin_memory"))
+    mem = pinned_by(ops.pin_flag())
     leaf = fresh(ops, node, frame, "cpu", mem, PACKED, "other", why=f"batches of this loader are {mem} memory")
     return LibObject(ops.row.name, Leaves(leaf))
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from h2dlint import apis, library
 from h2dlint.copies import combine, is_small, judge
 from h2dlint.facts import Frame, Interpreter, call_name, make_args, truth_of
-from h2dlint.flow import Assign, Def, Guard, Phi, dotted
+from h2dlint.flow import Assign, Def, Guard, Loop, Phi, dotted
 from h2dlint.model import Fact, Site, Step, Verdict
 from h2dlint.project import in_tests
 from h2dlint.shapes import PACKED, packed
@@ -152,7 +152,26 @@ class _Finder:
             ]
         pairs = [(source, end) for source in facts for end in ends]
         verdicts = [judge(operation, source, end, blocking) for source, end in pairs]
-        return self.decide(scope, call, operation, blocking, pairs, verdicts)
+        found = self.decide(scope, call, operation, blocking, pairs, verdicts)
+        entry = self.first_turn(call, frame) if found.verdict.kind == "unknown" else None
+        if entry is not None:
+            first = [(source, end) for source in entry for end in ends]
+            verdicts = [judge(operation, source, end, blocking) for source, end in first]
+            if combine(verdicts).kind == "blocks":
+                return self.decide(scope, call, operation, blocking, first, verdicts)
+        return found
+
+    def first_turn(self, call: ast.Call, frame: Frame) -> list[Fact] | None:
+        """What the source is when a loop is entered, where every first turn gets to the call with it."""
+        assert isinstance(call.func, ast.Attribute)
+        flow = frame.scope.flow
+        head = flow.uses.get(call.func.value)
+        if not isinstance(head, Loop) or flow.reach.get(call) != head.conditions:
+            return None
+        first, last = head.node.body[0].lineno, head.node.body[-1].end_lineno or 0
+        if not first <= call.lineno <= last:
+            return None
+        return self.facts(self.interp.define(head.options[0], frame), None)
 
     def leads_home(self, args: Args) -> bool:
         """Whether a `.to` surely leads to the CPU and does not wait."""
@@ -360,6 +379,9 @@ class _Finder:
         order = sorted(range(len(pairs)), key=lambda i: ("blocks", "unknown", "async").index(verdicts[i].kind))
         pairs, verdicts = [pairs[i] for i in order], [verdicts[i] for i in order]
         verdict = combine(verdicts) if verdicts else Verdict("unknown", "unknown", "no value is seen to get here")
+        if {one.kind for one in verdicts} == {"blocks", "unknown"} and self.fault_is_here(scope, pairs, verdicts):
+            # here the fault is made, whatever the value that it is made of; only where that lies is not always known
+            verdict = replace(verdicts[0], reason=f"{verdicts[0].reason}; where its other values lie is not known")
         if self.interp.exhausted and verdict.kind == "unknown":
             verdict = Verdict(
                 "unknown",
@@ -371,6 +393,19 @@ class _Finder:
         sources = list({(source, source.origin): source for source, _ in pairs}.values())
         destinations = list({(one, one.origin): one for _, one in pairs}.values())
         return self.site(scope, node, operation, verdict, sources, destinations, blocking)
+
+    def fault_is_here(self, scope: Scope, pairs: list[tuple[Fact, Fact]], verdicts: list[Verdict]) -> bool:
+        """Whether the function of the copy itself makes what every blocking source is faulted for."""
+        node = scope.node
+        if not scope.is_function or isinstance(node, (ast.Module, ast.ClassDef)):
+            return False
+        for (source, _), verdict in zip(pairs, verdicts):
+            if verdict.kind == "blocks" and (
+                verdict.host != "source" or not source.steps or source.steps[-1].filename != self.module.filename
+                or not node.lineno <= source.steps[-1].row <= (node.end_lineno or 0)
+            ):  # fmt: skip
+                return False
+        return True
 
     def site(
         self,

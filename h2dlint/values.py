@@ -180,10 +180,12 @@ class Cls:
 
 @dataclass(frozen=True, slots=True)
 class Inst:
-    """An object of a class of the project; `made` is the frame of the constructor call, None for any object of it."""
+    """An object of a class of the project; `made` is the frame of the constructor call, None for any object of it, `of`
+    what the last type variable of a generic class stands for."""
 
     scope: Scope
     made: Frame | None = None
+    of: Value | None = None
 
 
 @dataclass(frozen=True, slots=True)
