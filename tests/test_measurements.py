@@ -17,8 +17,9 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.gpu import plot  # noqa: E402
 from benchmarks.gpu.break_even import find_largest_loop  # noqa: E402
 from benchmarks.gpu.records import pack_fact, unpack_fact  # noqa: E402
+from h2dlint import copies  # noqa: E402
 from h2dlint.copies import judge  # noqa: E402
-from h2dlint.model import Dim, Fact, Shape, Size  # noqa: E402
+from h2dlint.model import Dim, Fact, Shape, Size, Verdict  # noqa: E402
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -43,6 +44,19 @@ def test_model_agrees_with_every_recorded_copy() -> None:
         if verdict.kind != ("blocks" if case["waits"] else "async"):
             wrong.append(f"{case['name']}: {verdict.kind}, held {case['share']} of a step")
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("builder", ["_find_gather", "_is_repeated", "_judge_index"])
+def test_a_lie_in_the_model_contradicts_the_records(monkeypatch: pytest.MonkeyPatch, builder: str) -> None:
+    """Lies: a view with gaps called packed, a repeated source single, an index free."""
+    lies = {
+        "_find_gather": lambda *ends, **how: "none",
+        "_is_repeated": lambda *ends: False,
+        "_judge_index": lambda *ends: Verdict("async", "h2d", "a lie"),
+    }
+    monkeypatch.setattr(copies, builder, lies[builder])
+    with pytest.raises(AssertionError, match=r"async, held [01]\.\d+ of a step"):
+        test_model_agrees_with_every_recorded_copy()
 
 
 def test_recorded_copies_are_told_apart_clearly() -> None:
