@@ -3,7 +3,7 @@
 # A step that fails or runs out of time stops no other one. FOLDER then holds a log and seven data files at most.
 set -u
 cd "$(dirname "$0")/../.."
-out=${1:-${OUT:-benchmarks/gpu}}
+out=${1:-benchmarks/gpu}
 log=$out/run_all.log
 mkdir -p "$out"
 : >"$log"
