@@ -7,6 +7,7 @@ step each time, any other one some microseconds. Where H2DLINT_KEEP_TRACES names
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
@@ -16,14 +17,17 @@ from pathlib import Path
 import pytest
 
 torch = pytest.importorskip("torch")
+np = pytest.importorskip("numpy")
 
+from benchmarks.gpu.observed import load as load_fixture  # noqa: E402
 from benchmarks.gpu.watch_overhead import measure  # noqa: E402
 from h2dlint.runtime import BlockingCopyError, allow, watch  # noqa: E402
 from h2dlint.runtime import places as places_module  # noqa: E402
 from h2dlint.runtime.observation import SYNC  # noqa: E402
 from h2dlint.runtime.trace import read_stalls  # noqa: E402
 
-TRACES = Path(__file__).parents[2] / "fixtures" / "traces"
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+TRACES = FIXTURES / "traces"
 STEP_MS, STEPS, AHEAD = 5.0, 12, 2
 SIDE = 1100  # float32, squared: 4.6 MiB, which the driver does not buffer
 
@@ -140,6 +144,40 @@ def test_traces_name_the_faults_and_nothing_after_the_fix(tmp_path, monkeypatch)
             assert sum(stall.ns for stall in stalls) > 4 * STEP_MS * 1e6
         if folder := os.environ.get("H2DLINT_KEEP_TRACES"):
             shutil.copy(path, folder)
+
+
+@pytest.mark.parametrize(("side", "faults"), [("before", [53, 32]), ("after", [])])
+def test_a_trace_of_the_seed_names_its_two_faults_first(tmp_path, cycles, side, faults):
+    """Recorded here and now, read by the command. Each copy is larger than what the driver lets wait for its turn."""
+    tokens, steps = 250_000, 6
+    runner = load_fixture(FIXTURES / "seed", f"{side}.runner").Runner(tokens, 0, torch.device("cuda"))
+    tower = load_fixture(FIXTURES / "seed", f"{side}.vision").VisionTower(2, torch.device("cuda"))
+    ids, positions = np.arange(tokens), torch.arange(3 * tokens).reshape(3, tokens)
+
+    def run():
+        for _ in range(steps):
+            runner.step(ids, positions)
+            torch.cuda._sleep(cycles)
+            tower.patch_positions([[1, 512, 512], [1, 512, 256]])
+            torch.cuda._sleep(cycles)
+        torch.cuda.synchronize()
+
+    run()
+    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=activities, with_stack=True) as profiler:
+        run()
+    path = tmp_path / "trace.json"
+    profiler.export_chrome_trace(str(path))
+    source = FIXTURES / "seed" / side
+    command = [sys.executable, "-m", "h2dlint", "trace", "--source", source, "--output-format", "json", path]
+    ran = subprocess.run(command, cwd=FIXTURES.parent, capture_output=True, text=True, check=False, timeout=120)
+    rows = json.loads(ran.stdout)
+    assert ran.returncode == bool(faults), ran.stderr
+    assert sorted(row["line"] for row in rows[:2]) == sorted(faults)
+    assert [row["codes"] for row in sorted(rows, key=lambda row: row["line"])] == [["HTD102"], ["HTD101"]][
+        : len(faults)
+    ]
+    assert all(row["count"] == steps for row in rows)
 
 
 def test_syncs_are_merged_and_blocking_copies_counted_once():
