@@ -8,56 +8,21 @@ from __future__ import annotations
 import json
 import pathlib
 import sys
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 pytest.importorskip("numpy")
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
-from benchmarks.gpu import observed  # noqa: E402
-from h2dlint.cli import main  # noqa: E402
-from h2dlint.runtime import watch  # noqa: E402
-from h2dlint.runtime.report import render_json  # noqa: E402
+from meta_gpu import meta_gpu
 
-MAKERS = ("zeros", "ones", "empty", "full", "tensor", "arange")
+from benchmarks.gpu import observed
+from h2dlint.cli import main
+from h2dlint.runtime import watch
+from h2dlint.runtime.report import render_json
 
-
-@pytest.fixture
-def meta_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Meta tensors are on the GPU; what is asked to be pinned is remembered as such."""
-    pinned: dict[int, Any] = {}
-
-    def remember(tensor: Any) -> Any:
-        pinned[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()
-        return tensor
-
-    def pinning(make: Callable[..., Any]) -> Callable[..., Any]:
-        def made(*args: Any, pin_memory: bool = False, **kwargs: Any) -> Any:
-            tensor = make(*args, **kwargs)
-            return remember(tensor) if pin_memory else tensor
-
-        return made
-
-    def is_pinned(tensor: Any) -> bool:
-        return tensor.device.type == "cpu" and tensor.numel() > 0 and tensor.untyped_storage().data_ptr() in pinned
-
-    for name in MAKERS:
-        monkeypatch.setattr(torch, name, pinning(getattr(torch, name)))
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.Tensor, "is_cuda", property(lambda tensor: tensor.device.type == "meta"), raising=False)
-    monkeypatch.setattr(torch.Tensor, "is_pinned", is_pinned)
-    monkeypatch.setattr(
-        torch.Tensor,
-        "pin_memory",
-        lambda tensor: (
-            tensor
-            if is_pinned(tensor)
-            else remember(torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).copy_(tensor))
-        ),
-    )
+__all__ = ["meta_gpu"]  # a fixture
 
 
 @pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")

@@ -11,8 +11,13 @@ import pytest
 pytest.importorskip("torch")
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
+from meta_gpu import meta_gpu
+
 from benchmarks.gpu import packaged_model
+from h2dlint.runtime import watch
 from h2dlint.runtime.observation import Observation
+
+__all__ = ["meta_gpu"]  # a fixture
 
 TURNS = 2 * packaged_model.FAULT_EVERY + 1  # three of them with faults
 
@@ -77,3 +82,12 @@ def test_the_loop_runs_without_a_gpu() -> None:
     assert loop.upload_joined().sum() == packaged_model.PADDED[1]
     assert loop.scores.isfinite().all()
     assert loop.scores.any()
+
+
+def test_watch_reports_exactly_the_faults_of_the_loop(meta_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In 200 iterations; on a GPU 10,000 are run."""
+    monkeypatch.setitem(sys.modules, "transformers", None)  # PyTorch's own encoder runs on meta tensors
+    loop = packaged_model.Loop("meta")
+    with watch(syncs=False) as report:
+        loop.run(200)
+    assert packaged_model.find_disagreements(report.found, report.rows(), 200) == []
