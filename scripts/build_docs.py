@@ -97,6 +97,18 @@ def describe_loop() -> str:
     )
 
 
+def describe_overhead() -> str:
+    """What `watch` adds to a call, in words; copies are the calls that cross between host and device."""
+    data = read_data("watch_overhead")
+    added = {name: each["under_us"] - each["without_us"] for name, each in data["calls"].items()}
+    copies = max(each for name, each in added.items() if name.endswith(("h2d", "d2h")))
+    others = max(each for name, each in added.items() if not name.endswith(("h2d", "d2h")))
+    return (
+        f"It adds up to {copies:.1f} µs to a copy between host and device and at most {others:.1f} µs to any other "
+        f"call that it has to look at ({name_machine(data)})."
+    )
+
+
 def tabulate_costs(row_bytes: int = 4096, counts: Sequence[int] = (1, 3, 4, 8, 16, 64, 256, 1024)) -> str:
     """What each way to upload padded rows costs the host."""
     data = read_data("fix_costs")
@@ -132,6 +144,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "sites": lambda: show_run("sites", "--output-format", "summary", "fixtures/seed"),
     "trace": lambda: show_run("trace", "--exit-zero", "--source", "fixtures/traces", "fixtures/traces/serving.json.gz"),
     "loop": describe_loop,
+    "overhead": describe_overhead,
     "rules": list_rules,
     "bounds": list_bounds,
     "costs": tabulate_costs,

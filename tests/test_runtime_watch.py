@@ -511,3 +511,44 @@ def test_compiled_functions_still_compile(loaded):
     """Also when torch.compile is first loaded under a watch, and after the watch has gone."""
     ran = subprocess.run([sys.executable, "-c", COMPILED, loaded], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr[-3000:]
+
+
+def test_a_place_known_to_be_good_asks_neither_the_driver_nor_the_model(fake_gpu, monkeypatch):
+    """And still sees each copy there that is not like the good ones."""
+    good, far = pin(torch.zeros(BIG)), torch.empty(BIG, device="meta")
+
+    def copy(source):
+        far.copy_(source, non_blocking=True)
+
+    with watch() as report:
+        for _ in range(3):
+            copy(good)
+        with monkeypatch.context() as patch:
+            patch.setattr(torch.Tensor, "is_pinned", lambda t: pytest.fail("the driver was asked"))
+            for _ in range(5):
+                copy(good)
+        for other in (torch.zeros(BIG), good[:, :1], good[:1]):
+            copy(other)
+            copy(good)
+    counts = {(row.verdict, row.layout, row.memory): row.count for row in report.rows()}
+    assert sum(counts.values()) == 14
+    assert counts["async", "contiguous", "pinned"] == 11
+    assert counts["blocks", "contiguous", "pageable"] == 1
+
+
+def test_two_watches_and_two_threads_each_count_their_own(fake_gpu):
+    good, far = pin(torch.zeros(BIG)), torch.empty(BIG, device="meta")
+
+    def copy(times):
+        for _ in range(times):
+            far.copy_(good, non_blocking=True)
+
+    with watch() as outer:
+        copy(3)
+        with watch() as inner:
+            copy(5)
+        other = threading.Thread(target=copy, args=(7,))
+        other.start()
+        other.join()
+        copy(2)
+    assert [sum(row.count for row in report.rows()) for report in (outer, inner)] == [10, 5]

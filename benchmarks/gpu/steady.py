@@ -32,8 +32,12 @@ class Hold:
         return statistics.median(self.host_ms)
 
     @property
+    def mean_ms(self) -> float:
+        return statistics.fmean(self.host_ms)
+
+    @property
     def share(self) -> float:
-        """The part of the GPU's step that the host spends inside the copies."""
+        """The part of the GPU's step that the host typically (in the median) spends inside the copies."""
         return self.typical_ms / self.gpu_ms
 
     @property

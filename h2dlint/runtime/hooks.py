@@ -223,7 +223,8 @@ class _Wrappers:
 
         @functools.wraps(original)
         def getitem(self: Any, index: Any) -> Any:
-            if type(index) in _PLAIN_INDEX or not self.is_cuda:
+            kind = type(index)
+            if kind in _PLAIN_INDEX or not self.is_cuda or (kind in plain and index.is_cuda):
                 return original(self, index)
             host = _find_host_index(index)
             if host is None:

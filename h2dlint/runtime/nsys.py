@@ -24,7 +24,10 @@ _COPIES = "CUPTI_ACTIVITY_KIND_MEMCPY"
 _PROCESS = 0xFFFFFF000000
 """The bits of a globalTid that are its process, which a globalPid holds as well."""
 _DIRECTIONS: dict[int, Direction] = {1: "h2d", 2: "d2h"}
-_MEMORIES = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed"}
+_MEMORIES = {
+    0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed", 5: "Device Static", 6: "Managed Static",
+}  # fmt: skip
+"""As the table ENUM_CUDA_MEM_KIND of newer exports has them."""
 _LINE = re.compile(r"(?P<function>.*?)[:(](?P<line>\d+)\)?$")
 
 

@@ -31,6 +31,9 @@ Mode = Literal["report", "warn", "error"]
 Key = tuple[int, int, Judgement, bool, str]
 """A place by `id` of its code object (whose own hash goes over all of the bytecode) and the offset in it."""
 
+Place = tuple[int, int, int, str, bool]
+"""Thread, `id` of the code object, offset in it, operation, and whether the copy goes to the GPU."""
+
 Spot = tuple[str, tuple[int, int, int, int], Judgement, bool, str]
 
 MISSING_TORCH = "h2dlint watch needs PyTorch in the environment of the program: install torch"
@@ -38,8 +41,11 @@ MISSING_TORCH = "h2dlint watch needs PyTorch in the environment of the program: 
 _PROMPT_NS = 50_000
 """A copy that took less did not wait for a GPU that had work to do."""
 
+_getframe = sys._getframe
 _MOST_ADDRESSES = 4096
 _pinned: set[int] = set()
+_known: dict[Place, list[int]] = {}
+"""The places of the one armed watch whose copies were good; empty where several are armed, or none."""
 _MOVES = frozenset(("to", "cuda", "cpu", "copy_"))
 _SYNC = Judgement(
     SYNC,
@@ -124,13 +130,12 @@ class Watch:
         self._owner = 0
         self._failures = 0
         self._codes: dict[int, CodeType] = {}
-        self._good: dict[object, list[int]] = {}
+        self._good: dict[Place, list[int]] = {}
         self._warned: set[tuple[int, int]] = set()
 
     def __enter__(self) -> Watch:
         self._enroll()
-        self._owner = get_ident()
-        self._armed = self._steps >= (self._warmup or 0)
+        self._arm(self._warmup or 0)
         return self
 
     def __exit__(
@@ -151,8 +156,7 @@ class Watch:
                 return function(*args, **kwargs)
             if self not in _open:
                 self._enroll()
-            self._owner = get_ident()
-            self._armed = self._steps >= warmup
+            self._arm(warmup)
             try:
                 return function(*args, **kwargs)
             finally:
@@ -166,6 +170,7 @@ class Watch:
         """Say that one step of the program is done; after `warmup` of them the watch counts."""
         self._steps += 1
         self._armed = self in _open and self._steps >= (self._warmup or 0)
+        _choose_known()
 
     def close(self) -> None:
         """Stop watching and remove the hooks; the report stays. Does nothing where the watch is not open."""
@@ -187,8 +192,17 @@ class Watch:
         _pinned.clear()
         hooks.install(_receive)
 
+    def _arm(self, warmup: int) -> None:
+        """Count from now on what the calling thread copies, if the warm-up is over."""
+        if self._owner != get_ident():
+            self._owner = get_ident()
+            self._good.clear()
+        self._armed = self._steps >= warmup
+        _choose_known()
+
     def _disarm(self) -> None:
         self._armed = False
+        _choose_known()
         _listener.stop(self)
         self._deaf = self._syncs
 
@@ -286,6 +300,13 @@ class Watch:
             warnings.warn_explicit(message, BlockingCopyWarning, frame.f_code.co_filename, row)
 
 
+def _choose_known() -> None:
+    """Let the short way add to the tallies of the one armed watch; it has no time to look for others."""
+    global _known
+    armed = [each for each in _open if each._armed]
+    _known = armed[0]._good if len(armed) == 1 else {}
+
+
 def _hear_sync() -> None:
     """PyTorch says that the call now running waits for the GPU."""
     frame = sys._getframe(1)
@@ -304,33 +325,48 @@ _listener = SyncListener(_hear_sync)
 def _receive(operation: str, source: Any, destination: Any, upload: bool, non_blocking: bool, ns: int) -> None:
     """The sink of the hooks: one copy, already made. This is the overhead of a copy, so the good ones go a short way.
 
-    What is seen twice at one place, prompt, whole and from memory known to be pinned adds to the tally found then.
+    Where the only armed watch has found a good copy before, one that is prompt and surely good too adds to its tally.
     """
-    thread = get_ident()
-    quick: tuple[object, ...] | None = None
-    frame: FrameType | None = None
-    host: Any = None
+    frame = _getframe(2)
+    place = (get_ident(), id(frame.f_code), frame.f_lasti, operation, upload)
+    host = source if upload else destination
+    tally = _known.get(place)
+    if tally is not None and non_blocking is True and ns < _PROMPT_NS:
+        try:
+            # The far end's layout plays no part for a packed pinned host side; a repeated source does.
+            if (
+                host.data_ptr() in _pinned
+                and host.is_contiguous()
+                and (operation != "copy_" or source.numel() == destination.numel())
+            ):
+                tally[0] += 1
+                tally[1] += host.nbytes
+                tally[2] += ns
+                if ns > tally[3]:
+                    tally[3] = ns
+                return
+        except RuntimeError:  # no strides or no pointer: the long way counts what cannot be judged
+            pass
+    _receive_unknown(frame, place, source, destination, non_blocking, ns)
+
+
+def _receive_unknown(
+    frame: FrameType, place: Place, source: Any, destination: Any, non_blocking: bool, ns: int
+) -> None:
+    """The long way of a copy; opens the short one to those that will be made at its place."""
+    thread, _, _, operation, upload = place
+    caller = _leave_library(frame)
+    good: bool | None = None
     for watch in _open:
         if not watch._armed or (watch._owner != thread and watch.threads == "this"):
             continue
-        if frame is None:
-            frame = sys._getframe(2)
-            if _library.get(frame.f_code.co_filename) is not False:
-                frame = _leave_library(frame)
-            host = source if upload else destination
-            if ns < _PROMPT_NS and non_blocking and _is_good(operation, source, destination, host):
-                quick = (thread, id(frame.f_code), frame.f_lasti, operation, upload)
-        tally = watch._good.get(quick)
-        if tally is None:
-            tally = _judge_and_count(watch, frame, operation, source, destination, non_blocking, ns)
-            if quick and tally:
-                watch._good[quick] = tally
+        tally = _judge_and_count(watch, caller, operation, source, destination, non_blocking, ns)
+        if tally is None or caller is not frame or non_blocking is not True:
             continue
-        tally[0] += 1
-        tally[1] += host.nbytes
-        tally[2] += ns
-        if ns > tally[3]:
-            tally[3] = ns
+        if good is None:
+            good = _is_good(operation, source, destination, source if upload else destination)
+        if good:
+            watch._good[place] = tally
 
 
 def _is_good(operation: str, source: Any, destination: Any, host: Any) -> bool:
@@ -338,21 +374,13 @@ def _is_good(operation: str, source: Any, destination: Any, host: Any) -> bool:
 
     An address once seen pinned is taken for it while copies from it are prompt: asking the driver costs a microsecond.
     """
-    try:
-        if not (source.is_contiguous() and destination.is_contiguous()):
-            return False
-        if operation == "copy_" and source.numel() != destination.numel():
-            return False
-        address = host.data_ptr()
-        if address in _pinned:
-            return True
-        if not host.is_pinned():
-            return False
-    except Exception:  # no strides or no pointer: the long way counts what cannot be judged
+    if not (source.is_contiguous() and destination.is_contiguous() and host.is_pinned()):
+        return False
+    if operation == "copy_" and source.numel() != destination.numel():
         return False
     if len(_pinned) >= _MOST_ADDRESSES:
         _pinned.clear()
-    _pinned.add(address)
+    _pinned.add(host.data_ptr())
     return True
 
 

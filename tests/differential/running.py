@@ -40,7 +40,7 @@ def fix(text: str, unsafe: bool, filename: str) -> h2dlint.engine.FixResult:
 
 def differences(before: str, after: str, unsafe: bool) -> tuple[int, list[Difference]]:
     """How many of the functions f0, f1, ... have another text, and where those do something else."""
-    old, new = _functions(before), _functions(after)
+    old, new = split_functions(before), split_functions(after)
     changed = [name for name in old if old[name] != new[name]]
     found: dict[str, str] = {}
     for has_gpu in (False, True):
@@ -173,7 +173,8 @@ def _strides(tensor: torch.Tensor) -> list[int]:
     return [s for s, n in zip(tensor.stride(), tensor.shape) if n > 1] if tensor.numel() else []
 
 
-def _functions(text: str) -> dict[str, str]:
+def split_functions(text: str) -> dict[str, str]:
+    """The texts of the functions f0, f1, ... of a module."""
     lines = text.split("\n")
     nodes = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef) and node.name[1:].isdigit()]
     return {node.name: "\n".join(lines[node.lineno - 1 : node.end_lineno]) for node in nodes}

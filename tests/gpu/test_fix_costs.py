@@ -13,10 +13,10 @@ from benchmarks.gpu.steady import hold, time_alone
 
 
 def test_serving_loop() -> None:
-    """The best of three loops counts: other tenants of the host can only add to calls that do not wait."""
+    """Judged by the median of many steps: other tenants of the host lengthen some of them, and with them the mean."""
     inputs = Inputs()
-    before = serve(inputs.upload_before, steps=20)
-    after = min((serve(inputs.upload_after, steps=20) for _ in range(3)), key=lambda seen: seen.share)
+    before, after = serve(inputs.upload_before), serve(inputs.upload_after)
+    assert len(before.host_ms) == len(after.host_ms) >= 50
     assert before.share >= 0.9, before
     assert after.share <= 0.01, after
 
