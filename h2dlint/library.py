@@ -580,12 +580,13 @@ def default_dtype(interp: Interpreter) -> str | None:
 
 
 def context_device(ops: Operands, node: ast.expr, frame: Frame) -> Dev:
-    """The default device: `with torch.device(...)` around the call, else the CPU."""
+    """The default device: `with torch.device(...)` around the call, else the CPU where the module sets no other."""
     for context in reversed(frame.scope.flow.contexts.get(node, ())):
         value = ops.interp.expr(context, frame)
         if isinstance(value, Dev):
             return value
-    return Dev("cpu")
+    text = frame.scope.module.text
+    return Dev("unknown" if "set_default_device(" in text or "set_default_tensor_type(" in text else "cpu")
 
 
 def make_like(ops: Operands, like: Fact, node: ast.expr, frame: Frame) -> Value:
@@ -1324,11 +1325,11 @@ def make_loader(ops: Operands, node: ast.expr, frame: Frame) -> Value:
 
 
 def make_load(ops: Operands, node: ast.expr, frame: Frame) -> Value:
-    """A file read into tensors: pageable host memory unless it is mapped to another device."""
+    """A file read into tensors: pageable host memory, or the device that they are mapped to or were saved from."""
     where = ops.get("map_location") or ops.get("device")
     found: list[Value] = []
-    for device in devices_of(where, Dev("cpu")):
-        mem: Memory = memory(ops.row.memory) if device.kind == "cpu" else "unknown"
+    for device in devices_of(where, Dev("unknown" if ops.row.device == "unknown" else "cpu")):
+        mem: Memory = memory(ops.row.memory) if device.kind in ("cpu", "unknown") else "unknown"
         fact = fresh(
             ops,
             node,

@@ -64,6 +64,11 @@ def refine(interp: Interpreter, value: Value, key: str, test: ast.expr, outcome:
             return each(value, lambda one: _truthy(one, outcome))
         case ast.NamedExpr(target=target) if dotted(target) == key:
             return each(value, lambda one: _truthy(one, outcome))
+        case ast.BoolOp(values=parts):
+            # One part decides where all others came out the other way.
+            open_parts = [part for part in parts if interp.truth(part, frame) is not (not outcome)]
+            if len(open_parts) == 1:
+                return refine(interp, value, key, open_parts[0], outcome, frame)
     return value
 
 
@@ -117,7 +122,10 @@ def _by_comparison(
     if kinds is None:
         return value
     if len(kinds) == 1:
-        return each(value, lambda one: _on(one, next(iter(kinds)), outcome))
+        kind = next(iter(kinds))
+        if kind == "gpu" and not outcome and _is_device(left, key):
+            return each(value, _elsewhere)
+        return each(value, lambda one: _on(one, kind, outcome))
     if outcome:
         return each(
             value, lambda one: BOTTOM if _kind(one) in ("cpu", "gpu", "other") and _kind(one) not in kinds else one
@@ -140,6 +148,22 @@ def _told(node: ast.expr) -> str | None:
         # `self.device` is a device of its own; a tensor's comes last in a chain of plain names
         return inner if inner not in ("self", "cls") else dotted(node)
     return dotted(node)
+
+
+def _is_device(node: ast.expr, key: str) -> bool:
+    """Whether a comparison reads the device `key` itself, and not the device of a tensor `key`."""
+    if isinstance(node, ast.Call) and node.args:
+        node = node.args[0]
+    path = dotted(node)
+    return path == key or path == f"{key}.type"
+
+
+def _elsewhere(value: Value) -> Value:
+    """A device that is no GPU: which one is not said."""
+    match value:
+        case Unknown() | Dev(kind="unknown") | Dev(assumed=True):
+            return Dev("other")
+    return _on(value, "gpu", False)
 
 
 def _kinds(interp: Interpreter, node: ast.expr, several: bool, frame: Frame) -> set[DeviceKind] | None:

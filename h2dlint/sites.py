@@ -17,7 +17,7 @@ from h2dlint.model import Fact, Site, Step, Verdict
 from h2dlint.project import in_tests
 from h2dlint.shapes import PACKED, packed
 from h2dlint.source import count_characters
-from h2dlint.values import Args, Bottom, Const, Dev, Inst, Leaves, Map, Ref, Seq, Unknown, Value, alternatives
+from h2dlint.values import Args, Bottom, Const, Dev, Func, Inst, Leaves, Map, Ref, Seq, Unknown, Value, alternatives
 
 if TYPE_CHECKING:
     from h2dlint.project import Module, Project, Scope
@@ -429,6 +429,7 @@ class _Finder:
         lines = self.module.lines
         frame = self.interp.open_frame(scope)
         is_captured = any(self.is_capture(one, frame) for one in scope.flow.contexts.get(node, ()))
+        is_captured = is_captured or (bool(codes) and self.is_graphed(scope))
         return Site(
             filename=self.module.filename,
             row=row,
@@ -464,6 +465,21 @@ class _Finder:
             isinstance(one, Ref) and one.name in ("torch.cuda.graph", "torch.xpu.graph")
             for one in alternatives(self.interp.expr(context.func, frame))
         )
+
+    def is_graphed(self, scope: Scope) -> bool:
+        """Whether this module hands the function, or the module object whose `forward` it is, to be captured."""
+        for caller, call in self.module.calls("make_graphed_callables") if scope.is_function else ():
+            given = self.interp.expr(call.args[0], self.interp.open_frame(caller)) if call.args else None
+            parts = given.items or () if isinstance(given, Seq) else (given,)
+            for one in (inner for part in parts if part is not None for inner in alternatives(part)):
+                match one:
+                    case Func(scope=found) if found is scope:
+                        return True
+                    case Inst(scope=cls) if (
+                        scope.name == "forward" and self.interp.find_method(cls, "forward") is scope
+                    ):
+                        return True
+        return False
 
     def is_allowed(self, scope: Scope, node: ast.AST) -> bool:
         """Whether the user said that copies may block here."""

@@ -5,8 +5,11 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
+import torch
 
 import h2dlint
 from h2dlint.config import Config, Selection
@@ -68,6 +71,16 @@ def test_fix_waits_behind_the_copy() -> None:
     assert lines[4] == "    torch.cuda.current_stream().synchronize()"
     assert result.fixed == 1 and not result.findings
     ast.parse(str(result.source))
+
+
+def test_fixed_code_runs_without_cuda() -> None:
+    text = "import torch\ndef read(x):\n    host = x.to('cpu', non_blocking=True)\n    return host.tolist()\n"
+    result = h2dlint.fix_source(text, ALONE, unsafe=True, config=RACES)
+    assert result.fixed == 1 and not result.findings
+    scope: dict[str, Any] = {}
+    exec(str(result.source), scope)
+    with mock.patch("torch.cuda.is_available", return_value=False):
+        assert scope["read"](torch.arange(3)) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

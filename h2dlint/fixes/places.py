@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from h2dlint import apis
-from h2dlint.fixes.context import COMPREHENSIONS, FUNCTIONS, RuleContext, dotted, is_quiet_call, position
+from h2dlint.fixes.context import COMPREHENSIONS, FUNCTIONS, RuleContext, dotted, is_quiet_call, position, receiver
 from h2dlint.fixes.wrap import line_limit, wrap
 from h2dlint.model import Edit
 
@@ -193,3 +193,29 @@ def flat(context: RuleContext, node: ast.expr) -> str:
     """The source of `node` on one line."""
     text = context.text(node)
     return text if "\n" not in text else ast.unparse(node)
+
+
+def replace_source(context: RuleContext, call: ast.Call, source: ast.expr, content: str) -> tuple[Edit, ...]:
+    """Puts `content` in the place of the source, with the parentheses around it where it is a receiver."""
+    if source is not receiver(call):
+        return (replace_in_line(context, source, content),)
+    assert isinstance(call.func, ast.Attribute)
+    row, column = dot_of(context, call.func)
+    old = context.between(call.lineno, call.col_offset, row, column)
+    return (context.trim(call.lineno, call.col_offset, old, content + _tail(old)),)
+
+
+def _tail(text: str) -> str:
+    """The line break before a dot that stands on its own line."""
+    return text[len(text.rstrip()) :]
+
+
+def dot_of(context: RuleContext, func: ast.Attribute) -> tuple[int, int]:
+    """Where the dot of an attribute stands."""
+    assert func.end_lineno is not None and func.end_col_offset is not None
+    row, column = func.end_lineno, func.end_col_offset - len(func.attr.encode())
+    line = context.lines[row - 1].encode()[:column]
+    while not line.rstrip().endswith(b"."):
+        row -= 1
+        line = context.lines[row - 1].encode()
+    return row, len(line.rstrip()) - 1

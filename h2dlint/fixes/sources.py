@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 
 from h2dlint.fixes.allocations import Allocation, pin_allocation
+from h2dlint.fixes.capture import WHY, capture_around, keep_with_graph, pin_before_capture
 from h2dlint.fixes.context import RuleContext, holds, receiver, source_of
 from h2dlint.fixes.guards import judge_reuse
-from h2dlint.fixes.staging import CAPTURED, snapshot, stage
+from h2dlint.fixes.staging import snapshot, stage
 from h2dlint.model import Fix, Site
 
 
@@ -25,19 +26,18 @@ def pin_source(site: Site, context: RuleContext, call: ast.Call) -> Fix | str:
         allocation = pin_allocation(site, fact, context)
         if isinstance(allocation, Allocation) and not allocation.doubt:
             if site.captured:
-                return _outside_capture(context, call, allocation)
+                return _outside_capture(site, context, call, allocation)
             reuse = judge_reuse(site, context, source, fact.origin.span if fact.origin else None)
             if reuse.safe:
                 return Fix("safe", "allocate it in pinned memory", allocation.edits)
     return snapshot(site, context, call)
 
 
-def _outside_capture(context: RuleContext, call: ast.Call, allocation: Allocation) -> Fix | str:
-    """Pins an allocation that no `with` around the captured copy holds."""
-    for up in context.ancestors(call):
-        if isinstance(up, (ast.With, ast.AsyncWith)) and holds(up, allocation.call):
-            return CAPTURED
-    if allocation.call in ast.walk(context.statement(call)):
-        return CAPTURED
-    why = "the graph reads this memory whenever it is replayed: keep it alive, and wait for a replay before writing it"
-    return Fix("unsafe", "allocate it in pinned memory", allocation.edits, why)
+def _outside_capture(site: Site, context: RuleContext, call: ast.Call, allocation: Allocation) -> Fix | str:
+    """Pins an allocation that is not captured itself, else moves it out."""
+    block = capture_around(context, call)
+    captured = context.function(call) if block is None else block[0]
+    if captured is None or holds(captured, allocation.call):
+        return pin_before_capture(site, context, call)
+    edits = (*allocation.edits, *keep_with_graph(context, call))
+    return Fix("unsafe", "allocate it in pinned memory and keep it alive", edits, WHY)

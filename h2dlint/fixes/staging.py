@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import ast
 
+from h2dlint.fixes.capture import CAPTURED, pin_before_capture
 from h2dlint.fixes.context import RuleContext, dotted, is_quiet, is_spread, receiver, source_of
 from h2dlint.fixes.helper import copy_with_helper
 from h2dlint.fixes.names import fresh_name, torch_name
 from h2dlint.fixes.pinning import find_pin
-from h2dlint.fixes.places import Place, find_place, flat, replace_in_line
+from h2dlint.fixes.places import Place, dot_of, find_place, flat, replace_in_line, replace_source
 from h2dlint.model import Edit, Fix, Site
-
-CAPTURED = "memory may not be pinned while a CUDA graph is captured: make it before the capture and keep it alive"
 
 
 def stage(site: Site, context: RuleContext, call: ast.Call) -> Fix | str:
@@ -48,7 +47,7 @@ def stage(site: Site, context: RuleContext, call: ast.Call) -> Fix | str:
     else:
         sizes = f"{shape or view}.shape"
         lines.append(f"{staging} = {torch}.empty({sizes}, dtype={view}.dtype, pin_memory={pin.text})")
-    edit = _replace_source(context, call, source, f"{staging}.copy_({view})")
+    edit = replace_source(context, call, source, f"{staging}.copy_({view})")
     edits = (place.before(context, lines), *edit, *imports, *pin.edits)
     return _fix(site, "gather the view into pinned staging memory, then copy once", edits)
 
@@ -59,7 +58,7 @@ def snapshot(site: Site, context: RuleContext, call: ast.Call) -> Fix | str:
     if source is None:
         return "the source is hidden behind * or ** arguments"
     if site.captured:
-        return CAPTURED
+        return pin_before_capture(site, context, call)
     if (helped := copy_with_helper(context, call)) is not None:
         return helped
     pin = find_pin(site, context, call)
@@ -71,11 +70,11 @@ def snapshot(site: Site, context: RuleContext, call: ast.Call) -> Fix | str:
     if not isinstance(place, Place):
         if name is None:
             return f"the source has to be pinned before the statement, but {place}"
-        return _fix(site, message, (*_replace_source(context, call, source, f"({pin.keep(name)})"), *pin.edits))
+        return _fix(site, message, (*replace_source(context, call, source, f"({pin.keep(name)})"), *pin.edits))
     staged = fresh_name(context, call, "pinned")
     first = [] if name else [f"{staged} = {flat(context, source)}"]
     lines = [*first, f"{staged} = {pin.keep(name or staged)}"]
-    edits = (place.before(context, lines), *_replace_source(context, call, source, staged), *pin.edits)
+    edits = (place.before(context, lines), *replace_source(context, call, source, staged), *pin.edits)
     return _fix(site, message, edits)
 
 
@@ -83,38 +82,12 @@ def append(context: RuleContext, call: ast.Call, source: ast.expr, suffix: str) 
     """Puts a method call behind the source of a copy."""
     if source is receiver(call):
         assert isinstance(call.func, ast.Attribute)
-        row, column = _dot(context, call.func)
+        row, column = dot_of(context, call.func)
         return (context.insert(row, column, suffix),)
     text = context.text(source)
     if not isinstance(source, (ast.Name, ast.Attribute, ast.Subscript, ast.Call)):
         text = f"({text})"
     return (replace_in_line(context, source, text + suffix),)
-
-
-def _replace_source(context: RuleContext, call: ast.Call, source: ast.expr, content: str) -> tuple[Edit, ...]:
-    """Puts `content` in the place of the source, with the parentheses around it where it is a receiver."""
-    if source is not receiver(call):
-        return (replace_in_line(context, source, content),)
-    assert isinstance(call.func, ast.Attribute)
-    row, column = _dot(context, call.func)
-    old = context.between(call.lineno, call.col_offset, row, column)
-    return (context.trim(call.lineno, call.col_offset, old, content + _tail(old)),)
-
-
-def _tail(text: str) -> str:
-    """The line break before a dot that stands on its own line."""
-    return text[len(text.rstrip()) :]
-
-
-def _dot(context: RuleContext, func: ast.Attribute) -> tuple[int, int]:
-    """Where the dot of an attribute stands."""
-    assert func.end_lineno is not None and func.end_col_offset is not None
-    row, column = func.end_lineno, func.end_col_offset - len(func.attr.encode())
-    line = context.lines[row - 1].encode()[:column]
-    while not line.rstrip().endswith(b"."):
-        row -= 1
-        line = context.lines[row - 1].encode()
-    return row, len(line.rstrip()) - 1
 
 
 class Reason(str):

@@ -17,11 +17,11 @@ from h2dlint.facts import method_kind
 from h2dlint.flow import Fill, Reshaped
 from h2dlint.model import Site, Step
 from h2dlint.project import MENTIONED, in_tests
-from h2dlint.races.expressions import FoundUse, Use
+from h2dlint.races.expressions import FoundUse, Use, picked_by
 from h2dlint.races.paths import names_of, path_of
 from h2dlint.races.state import Kind, Mark, State, holds_memory
 from h2dlint.races.waits import Waits
-from h2dlint.races.walk import Exits, Tools, Walk
+from h2dlint.races.walk import Exits, Tools, Walk, round_names, stored_names
 from h2dlint.sites import COLD_NAMES, interpreter_of
 from h2dlint.values import Ref
 
@@ -105,7 +105,9 @@ class _Finder:
             names = names_of(path[0], frame, self.interp)
         wanted: frozenset[Literal["read", "write"]] = frozenset(("read", "write") if down else ("write",))
         lanes = frozenset(("?",)) if self.has_ambient_stream(scope) else None
-        return Tools(self.interp, self.waits, call, "tensor" if down else None, names, wanted, lanes)
+        picked = [picked_by(one.slice) for one in ast.walk(host or call) if isinstance(one, ast.Subscript)]
+        moving = frozenset(set().union(*picked) & stored_names(scope.node) - round_names(scope.node))
+        return Tools(self.interp, self.waits, call, "tensor" if down else None, names, wanted, lanes, moving)
 
     def has_ambient_stream(self, scope: Scope) -> bool:
         """Whether a caller, or the module, chooses the stream that the function runs on."""
@@ -174,7 +176,7 @@ class _Finder:
             return None
         marks = {path: kind for path, kind in state.names.items() if isinstance(kind, Mark) and is_kept(path, scope)}
         for later in self.neighbours(scope):
-            entry = State(True, {**self.closed(kept, later), **marks}, state.lanes)
+            entry = State(True, {**self.closed(kept, later), **marks}, state.lanes, turned=True)
             inner = replace(tools, entered=0)
             try:
                 Walk(inner, later).run(entry)

@@ -166,8 +166,14 @@ class Expressions:
             self.use("read", node, what)
 
     def write(self, node: ast.AST) -> None:
-        if self.state.live and "write" in self.tools.wanted:
+        if self.state.live and "write" in self.tools.wanted and not (self.state.turned and self.is_elsewhere(node)):
             self.use("write", node, "is written")
+
+    def is_elsewhere(self, node: ast.AST) -> bool:
+        """Whether a write in a later turn picks its part of the memory by a name that has moved on since the copy."""
+        return any(
+            isinstance(one, ast.Subscript) and bool(picked_by(one.slice) & self.tools.moving) for one in ast.walk(node)
+        )
 
     def use(self, kind: Literal["read", "write"], node: ast.AST, what: str) -> NoReturn:
         raise FoundUse(Use(kind, node, self.scope, what))
@@ -506,6 +512,17 @@ class Expressions:
             case _:
                 pass
         return None
+
+
+def picked_by(index: ast.expr) -> set[str]:
+    """The names in an index; none where it comes round, as `i % 2` does."""
+    if comes_round(index):
+        return set()
+    return {path for one in ast.walk(index) if isinstance(one, (ast.Name, ast.Attribute)) and (path := dotted(one))}
+
+
+def comes_round(node: ast.AST) -> bool:
+    return any(isinstance(one, (ast.Mod, ast.BitAnd, ast.BitXor)) for one in ast.walk(node))
 
 
 def has_tensor_store(target: ast.Subscript) -> bool:

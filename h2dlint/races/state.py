@@ -76,19 +76,21 @@ def join_kinds(one: Kind | None, other: Kind | None) -> Kind | None:
 @dataclass(slots=True)
 class State:
     """`live` says that the copy may be in flight. `names` maps paths to what they are, `lanes` holds the streams that
-    are ordered behind the copy, `given` the tests that were true where it was made."""
+    are ordered behind the copy, `given` the tests that were true where it was made; `turned` says that a loop or a
+    method has come round since."""
 
     live: bool = False
     names: dict[str, Kind] = field(default_factory=dict)
     lanes: frozenset[str] = frozenset()
     given: dict[str, bool] = field(default_factory=dict)
+    turned: bool = False
 
     def copy(self) -> State:
-        return State(self.live, dict(self.names), self.lanes, dict(self.given))
+        return State(self.live, dict(self.names), self.lanes, dict(self.given), self.turned)
 
     def finish(self) -> None:
         """The host has waited: nothing is in flight. Events stay, and are old for the next copy."""
-        self.live = False
+        self.live = self.turned = False
         self.lanes = frozenset()
         self.given = {}
         self.names = {
@@ -98,8 +100,11 @@ class State:
         }
 
     def forget(self, path: str) -> None:
-        """`path` is bound anew: it, what hangs on it, and what is indexed by it mean something else now."""
-        word = re.compile(rf"(?<![\w.]){re.escape(path)}(?!\w)")
+        """`path` is bound anew: it, what hangs on it, and what is indexed by it mean something else now.
+
+        Not so the slot `[path % 2]` of a ring, which comes round.
+        """
+        word = re.compile(rf"(?<![\w.]){re.escape(path)}(?!\w)(?! % \w+\])")
         self.names = {one: kind for one, kind in self.names.items() if not word.search(one)}
         self.given = {one: outcome for one, outcome in self.given.items() if not word.search(one)}
 
@@ -115,4 +120,4 @@ def join(one: State | None, other: State | None) -> State | None:
         if kind == Mark("good") or holds_memory(kind):
             names[path] = kind
     given = {test: outcome for test, outcome in one.given.items() if other.given.get(test) == outcome}
-    return State(one.live, names, one.lanes | other.lanes, given)
+    return State(one.live, names, one.lanes | other.lanes, given, one.turned or other.turned)

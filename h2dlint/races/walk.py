@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from h2dlint.facts import Interpreter, call_name, method_kind
 from h2dlint.flow import dotted
-from h2dlint.races.expressions import Expressions
+from h2dlint.races.expressions import Expressions, comes_round
 from h2dlint.races.paths import path_of
 from h2dlint.races.state import Box, Kind, Lane, Mark, State, Tup, holds_memory, is_memory, join, join_kinds
 from h2dlint.races.waits import Wait, Waits, says_wait
@@ -26,7 +26,10 @@ HARMLESS = re.compile(r"cuda|gpu|xpu|device|is not None|event|stream|non_blockin
 
 @dataclass(slots=True)
 class Tools:
-    """What one search needs: where the copy is made, what it gives, what its memory is called, which uses count."""
+    """What one search needs: where the copy is made, what it gives, what its memory is called, which uses count.
+
+    `moving` are the names by which the copy picks its part of the memory, another in each turn.
+    """
 
     interp: Interpreter
     waits: Waits
@@ -35,6 +38,7 @@ class Tools:
     names: dict[str, Kind]
     wanted: frozenset[Literal["read", "write"]]
     lanes: frozenset[str] | None = None
+    moving: frozenset[str] = frozenset()
     entered: int = 0
 
 
@@ -66,6 +70,7 @@ class Walk(Expressions):
         self.exits = Exits()
         self.breaks: list[list[State]] = []
         self.turns: list[list[State]] = []
+        self.counters: list[set[str]] = []
         self.tests: list[tuple[str, bool]] = []
 
     def run(self, state: State) -> Exits:
@@ -170,10 +175,16 @@ class Walk(Expressions):
         self.tests[-1] = (text, not positive)
         other = self.state if self.block(orelse) else None
         self.tests.pop()
-        if one is not None and other is not None and before.live and one.live != other.live and HARMLESS.search(text):
+        if one is not None and other is not None and before.live and one.live != other.live and self.is_harmless(test):
             # `if event is not None: event.synchronize()`: where there is none, nothing was copied either.
             one = other = other if one.live else one
         return self.go_on(join(one, other))
+
+    def is_harmless(self, test: ast.expr) -> bool:
+        """Whether a test may only ask if there is anything to wait for, as `if turn >= 2` does."""
+        counted = any(isinstance(one, ast.Name) and one.id in set().union(*self.counters) for one in ast.walk(test))
+        first = counted and isinstance(test, ast.Compare) and isinstance(test.ops[0], (ast.Gt, ast.GtE, ast.NotEq))
+        return first or HARMLESS.search(ast.unparse(test)) is not None
 
     def finish_polled(self, test: ast.expr) -> None:
         """An event that was asked and is done ends the copy, unless it is known to be an old one."""
@@ -202,7 +213,9 @@ class Walk(Expressions):
         out: State | None = None
         self.breaks.append([])
         self.turns.append([])
+        self.counters.append(stored_names(node))
         for _ in range(2):
+            self.state.turned = self.state.live
             if isinstance(node, ast.While):
                 self.test(node.test)
             else:
@@ -217,6 +230,7 @@ class Walk(Expressions):
             out = end.copy()
             self.state = end
         self.turns.pop()
+        self.counters.pop()
         for state in self.breaks.pop():
             out = join(out, state)
         endless = isinstance(node, ast.While) and isinstance(node.test, ast.Constant) and node.test.value
@@ -399,6 +413,18 @@ class Walk(Expressions):
                 {f"{owner}{path[4:]}": kind for path, kind in state.names.items() if path.startswith("self.")}
             )
         return after
+
+
+def stored_names(node: ast.AST) -> set[str]:
+    """The names and attributes that are bound anywhere in a statement or function."""
+    names = [one for one in ast.walk(node) if isinstance(one, (ast.Name, ast.Attribute))]
+    return {path for one in names if isinstance(one.ctx, ast.Store) and (path := dotted(one)) is not None}
+
+
+def round_names(node: ast.AST) -> set[str]:
+    """Those that are bound to what comes round: `slot ^= 1`, `slot = (slot + 1) % 2`."""
+    binds = [one for one in ast.walk(node) if isinstance(one, (ast.Assign, ast.AugAssign))]
+    return {name for one in binds if comes_round(one) for name in stored_names(one)}
 
 
 def positively(test: ast.expr) -> tuple[str, bool]:

@@ -48,9 +48,9 @@ Where something that h2dlint cannot see waits first. Teach it your own helper wi
 `[tool.h2dlint.functions]`.
 
 ## Fix safety
-The fix synchronises the current stream right behind the copy. It is unsafe: it gives up what the asynchronous copy
-was for, and it raises on a host without CUDA. An event that is recorded behind the copy and synchronised just before
-the read is better, but where it belongs only you know.
+The fix synchronises the current stream right behind the copy, behind a test for CUDA where the copy may run without it.
+It is unsafe: it gives up what the asynchronous copy was for. An event that is recorded behind the copy and synchronised
+just before the read is better, but where it belongs only you know.
 
 ## References
 - https://docs.pytorch.org/docs/stable/notes/cuda.html#asynchronous-execution
@@ -63,6 +63,7 @@ import ast
 
 from h2dlint.fixes.context import RuleContext, call_of, receiver
 from h2dlint.fixes.names import torch_name
+from h2dlint.fixes.pinning import is_surely_gpu
 from h2dlint.model import Finding, Fix, Site
 from h2dlint.rules.wording import operand, report, short_path
 
@@ -70,7 +71,7 @@ CODE = "HTD201"
 NAME = "read-before-sync"
 DEFAULT = True
 
-_UNSAFE = "the host waits there for all work of the stream, and the call raises where there is no CUDA"
+_UNSAFE = "the host waits there for all work of the stream, which is what the asynchronous copy was to avoid"
 
 
 def check(site: Site, context: RuleContext) -> Finding | None:
@@ -85,10 +86,10 @@ def check(site: Site, context: RuleContext) -> Finding | None:
         f"nothing waits for this non_blocking copy to the host before {what} is read ({row} {read.message}), so the "
         "host may read old data; record an event after the copy and synchronize it before the read"
     )
-    return report(CODE, NAME, site, context, message, _fix(context, call))
+    return report(CODE, NAME, site, context, message, _fix(site, context, call))
 
 
-def _fix(context: RuleContext, call: ast.Call) -> Fix | str:
+def _fix(site: Site, context: RuleContext, call: ast.Call) -> Fix | str:
     statement = context.statement(call)
     if not isinstance(statement, (ast.Assign, ast.Expr)) or statement.value is not call:
         return "the read stands in the same statement; split it, and wait in between"
@@ -100,5 +101,8 @@ def _fix(context: RuleContext, call: ast.Call) -> Fix | str:
     if context.lines[row - 1].encode()[column:].strip()[:1] == b";":
         return "the copy shares its line with another statement"
     torch, imports = torch_name(context, call)
-    edit = context.insert(row, column, f"\n{indent}{torch}.cuda.current_stream().synchronize()")
+    lines = [f"{torch}.cuda.current_stream().synchronize()"]
+    if not is_surely_gpu(site, context):
+        lines = [f"if {torch}.cuda.is_available():", f"    {lines[0]}"]
+    edit = context.insert(row, column, "".join(f"\n{indent}{one}" for one in lines))
     return Fix("unsafe", "synchronise the stream behind the copy", (*imports, edit), _UNSAFE)

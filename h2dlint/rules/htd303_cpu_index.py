@@ -49,11 +49,11 @@ from __future__ import annotations
 
 import ast
 
+from h2dlint.fixes.capture import CAPTURED
 from h2dlint.fixes.context import RuleContext, dotted
 from h2dlint.fixes.names import torch_name
 from h2dlint.fixes.pinning import find_pin
 from h2dlint.fixes.places import flat, replace_in_line
-from h2dlint.fixes.staging import CAPTURED
 from h2dlint.model import Edit, Finding, Fix, Site
 from h2dlint.rules.wording import WAITS, operand, report
 

@@ -50,11 +50,11 @@ from __future__ import annotations
 import ast
 from types import EllipsisType
 
+from h2dlint.fixes.capture import CAPTURED
 from h2dlint.fixes.context import RuleContext, dotted, is_quiet
 from h2dlint.fixes.guards import judge_reuse
 from h2dlint.fixes.pinning import find_pin
 from h2dlint.fixes.places import flat
-from h2dlint.fixes.staging import CAPTURED
 from h2dlint.model import Finding, Fix, Site
 from h2dlint.rules.wording import WAITS, operand, report
 
