@@ -1412,6 +1412,8 @@ class Interpreter:
                 return library.index(self, one, node, frame)
             if isinstance(one, Ref):
                 return one  # a generic type
+            if one == NONE:
+                return BOTTOM
             if isinstance(node.slice, ast.Tuple) and any(isinstance(part, ast.Slice) for part in node.slice.elts):
                 # no list takes such a key
                 if isinstance(one, Leaves):

@@ -80,11 +80,9 @@ def _by_rest(
         for part in parts:
             value = refine(interp, value, key, part, outcome, frame)
         return value
-    left = [
-        part
-        for part in parts
-        if interp.truth(part, frame) is not is_and and not (is_and and _asks(interp, part, frame))
-    ]
+    left = [part for part in parts if interp.truth(part, frame) is not is_and]
+    if len(left) > 1 and is_and:
+        left = [part for part in left if not _asks(interp, part, frame)]
     return refine(interp, value, key, left[0], outcome, frame) if len(left) == 1 else value
 
 
