@@ -515,10 +515,11 @@ class Expressions:
 
 
 def picked_by(index: ast.expr) -> set[str]:
-    """The names in an index; none where it comes round, as `i % 2` does."""
-    if comes_round(index):
-        return set()
-    return {path for one in ast.walk(index) if isinstance(one, (ast.Name, ast.Attribute)) and (path := dotted(one))}
+    """The names that say where an indexed part begins; none where that comes round, as `i % 2` does."""
+    items = index.elts if isinstance(index, ast.Tuple) else [index]
+    starts = [item.lower if isinstance(item, ast.Slice) else item for item in items]
+    names = [one for start in starts if start is not None and not comes_round(start) for one in ast.walk(start)]
+    return {path for one in names if isinstance(one, (ast.Name, ast.Attribute)) and (path := dotted(one))}
 
 
 def comes_round(node: ast.AST) -> bool:
