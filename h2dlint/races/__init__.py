@@ -106,8 +106,10 @@ class _Finder:
         wanted: frozenset[Literal["read", "write"]] = frozenset(("read", "write") if down else ("write",))
         lanes = frozenset(("?",)) if self.has_ambient_stream(scope) else None
         picked = [picked_by(one.slice) for one in ast.walk(host or call) if isinstance(one, ast.Subscript)]
+        upper = host.slice.upper if isinstance(host, ast.Subscript) and isinstance(host.slice, ast.Slice) else None
+        end = "" if upper is None else ast.unparse(upper)
         moving = frozenset(set().union(*picked) & stored_names(scope.node) - round_names(scope.node))
-        return Tools(self.interp, self.waits, call, "tensor" if down else None, names, wanted, lanes, moving)
+        return Tools(self.interp, self.waits, call, "tensor" if down else None, names, wanted, lanes, moving, end)
 
     def has_ambient_stream(self, scope: Scope) -> bool:
         """Whether a caller, or the module, chooses the stream that the function runs on."""

@@ -166,13 +166,23 @@ class Expressions:
             self.use("read", node, what)
 
     def write(self, node: ast.AST) -> None:
-        if self.state.live and "write" in self.tools.wanted and not (self.state.turned and self.is_elsewhere(node)):
+        if self.state.live and "write" in self.tools.wanted and not self.is_elsewhere(node):
             self.use("write", node, "is written")
 
     def is_elsewhere(self, node: ast.AST) -> bool:
-        """Whether a write in a later turn picks its part of the memory by a name that has moved on since the copy."""
+        """Whether a write misses what was copied: in the same turn behind its end, later by a name that moves on."""
+        match node:
+            case (
+                ast.Call(func=ast.Attribute(value=target)) | ast.AugAssign(target=target) | (ast.Subscript() as target)
+            ):
+                parts = [one.slice for one in ast.walk(target) if isinstance(one, ast.Subscript)]
+            case _:
+                return False
+        if self.state.turned:
+            return any(picked_by(part) & self.tools.moving for part in parts)
         return any(
-            isinstance(one, ast.Subscript) and bool(picked_by(one.slice) & self.tools.moving) for one in ast.walk(node)
+            isinstance(part, ast.Slice) and part.lower is not None and ast.unparse(part.lower) == self.tools.end
+            for part in parts
         )
 
     def use(self, kind: Literal["read", "write"], node: ast.AST, what: str) -> NoReturn:
@@ -515,10 +525,11 @@ class Expressions:
 
 
 def picked_by(index: ast.expr) -> set[str]:
-    """The names in an index; none where it comes round, as `i % 2` does."""
-    if comes_round(index):
-        return set()
-    return {path for one in ast.walk(index) if isinstance(one, (ast.Name, ast.Attribute)) and (path := dotted(one))}
+    """The names that say where an indexed part begins; none where that comes round, as `i % 2` does."""
+    items = index.elts if isinstance(index, ast.Tuple) else [index]
+    starts = [item.lower if isinstance(item, ast.Slice) else item for item in items]
+    names = [one for start in starts if start is not None and not comes_round(start) for one in ast.walk(start)]
+    return {path for one in names if isinstance(one, (ast.Name, ast.Attribute)) and (path := dotted(one))}
 
 
 def comes_round(node: ast.AST) -> bool:

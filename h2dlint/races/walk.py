@@ -28,7 +28,8 @@ HARMLESS = re.compile(r"cuda|gpu|xpu|device|is not None|event|stream|non_blockin
 class Tools:
     """What one search needs: where the copy is made, what it gives, what its memory is called, which uses count.
 
-    `moving` are the names by which the copy picks its part of the memory, another in each turn.
+    `moving` are the names by which the copy picks its part of the memory, another in each turn; `end` is where that
+    part ends, as written.
     """
 
     interp: Interpreter
@@ -39,6 +40,7 @@ class Tools:
     wanted: frozenset[Literal["read", "write"]]
     lanes: frozenset[str] | None = None
     moving: frozenset[str] = frozenset()
+    end: str = ""
     entered: int = 0
 
 

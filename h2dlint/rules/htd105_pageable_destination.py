@@ -80,6 +80,7 @@ DEFAULT = True
 _NO_WAIT = "nothing seen makes the host wait before it reads: record an event after the copy and synchronize it"
 _REPACKED = "the result is packed then, with other strides than before"
 _SPREAD = "read into packed pinned memory (`.to('cpu', non_blocking=True)`), wait for it, and spread it on the host"
+_GAPS = "leaves gaps between its rows"
 _LOST = "the subscript makes a temporary, so the data never reaches the buffer; assign to the buffer instead"
 
 
@@ -102,8 +103,9 @@ def check(site: Site, context: RuleContext) -> Finding | None:
             f"there{named}; pin it where it is allocated, or use `.to('cpu', non_blocking=True)`"
         )
     else:
+        lies = "lies in another order than the source" if site.verdict.fault == "permuted" else _GAPS
         message = (
-            f"{operand(receiver(call))}{where} leaves gaps between its rows, so this non_blocking copy passes through "
+            f"{operand(receiver(call))}{where} {lies}, so this non_blocking copy passes through "
             f"pageable memory {HOLDS_DOWN}{named}; read into packed pinned memory"
         )
     if _is_temporary(site):

@@ -43,7 +43,8 @@ buffers and an event for each the host seldom waits. `pin_memory()` of a pinned 
 
 ## When it is fine
 Where something that h2dlint cannot see waits between the copy and the write. Teach it your own helper with a row of
-effect `sync` in `[tool.h2dlint.functions]`. A write on the GPU, in the order of the same stream, is never reported.
+effect `sync` in `[tool.h2dlint.functions]`. Never reported: a write on the GPU, in the order of its stream; one that
+takes the next row of the buffer in each turn; one behind the end of what was copied.
 
 ## Fix safety
 There is no fix: whether an event, a second buffer or a fresh tensor is right depends on the code around it.
