@@ -1557,7 +1557,7 @@ class Interpreter:
 
     def call(self, node: ast.Call, frame: Frame) -> Value:
         args = make_args(node, frame)
-        if isinstance(node.func, ast.Attribute) and node.func.attr in ("cpu", "cuda", "to") and not self.shallow:
+        if isinstance(node.func, ast.Attribute) and node.func.attr in ("cpu", "cuda", "to"):
             # where a copy leads is known whatever it copies; only what is known near by can make it a no-op
             known = self.near(node.func.value, frame)
             if isinstance(known, Unknown) and (

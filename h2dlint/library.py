@@ -1324,11 +1324,22 @@ def make_loader(ops: Operands, node: ast.expr, frame: Frame) -> Value:
     return LibObject(ops.row.name, Leaves(leaf))
 
 
+def saved_from(interp: Interpreter, frame: Frame) -> Dev:
+    """The device that a file comes back to: the host where all that this module saves is there, else not known."""
+    saved: list[Value] = []
+    for scope, call in frame.scope.module.calls("save"):
+        inner = interp.open_frame(scope)
+        if call.args and interp.near(call.func, inner) == Ref("torch.save"):
+            saved += alternatives(interp.near(call.args[0], inner))
+    on_host = bool(saved) and all(isinstance(one, Fact) and one.device == "cpu" and not one.assumed for one in saved)
+    return Dev("cpu" if on_host else "unknown")
+
+
 def make_load(ops: Operands, node: ast.expr, frame: Frame) -> Value:
     """A file read into tensors: pageable host memory, or the device that they are mapped to or were saved from."""
     where = ops.get("map_location") or ops.get("device")
     found: list[Value] = []
-    for device in devices_of(where, Dev("unknown" if ops.row.device == "unknown" else "cpu")):
+    for device in devices_of(where, saved_from(ops.interp, frame) if ops.row.device == "unknown" else Dev("cpu")):
         mem: Memory = memory(ops.row.memory) if device.kind in ("cpu", "unknown") else "unknown"
         fact = fresh(
             ops,

@@ -31,6 +31,10 @@ class Symbol:
     def __init__(self, parts: tuple[Hashable, ...]) -> None:
         self.parts = parts
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # to another process goes the identity alone: the parts lead to the whole project
+        return symbol, ("another process", id(self))
+
 
 _SYMBOLS: WeakValueDictionary[tuple[Hashable, ...], Symbol] = WeakValueDictionary()
 
