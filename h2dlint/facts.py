@@ -1564,7 +1564,18 @@ class Interpreter:
                 node.func.attr != "to" or library.target_of(self, args).devices is not None
             ):
                 return library.call(self, Method(known, node.func.attr), args, node, frame)
-        func = self.expr(node.func, frame)
+        if isinstance(node.func, ast.Attribute) and node.func.attr in library.TELLING_CALLS:
+            called = node.func
+            func = each(
+                self.expr(called.value, frame),
+                lambda one: (
+                    Method(one, called.attr)
+                    if isinstance(one, Unknown)
+                    else self.attribute(one, called.attr, called, frame)
+                ),
+            )
+        else:
+            func = self.expr(node.func, frame)
         return each(func, lambda one: self.apply(one, args, node, frame))
 
     def apply(self, func: Value, args: Args, node: ast.expr, frame: Frame) -> Value:

@@ -68,6 +68,14 @@ QUERY_ATTRIBUTES = frozenset(
     "is_leaf", "is_sparse", "grad_fn", "is_quantized", "is_meta", "is_nested", "element_size")
 )  # fmt: skip
 
+# Methods whose result says something even when nothing is known of the receiver.
+TELLING_METHODS = frozenset(("to", "cuda", "cpu", "pin_memory", "copy_"))
+# Views that no other kind of object has a method for.
+TELLING_VIEWS = frozenset(
+    ("t", "T", "mT", "transpose", "swapaxes", "permute", "narrow", "unbind", "expand", "broadcast_to")
+)
+TELLING_CALLS = TELLING_VIEWS | {"pin_memory"}
+
 
 @dataclass(frozen=True, slots=True)
 class Operands:
@@ -215,14 +223,6 @@ def call_method(interp: Interpreter, func: Method, args: Args, node: ast.expr, f
             row = interp.table.lookup(f"{owner}.{name}")
             return Unknown("runtime") if row is None else apply(interp, row, args, None, node, frame)
     return operators.call_container(interp, base, name, args, node, frame)
-
-
-# Methods whose result says something even when nothing is known of the receiver.
-TELLING_METHODS = frozenset(("to", "cuda", "cpu", "pin_memory", "copy_"))
-# Views that no other kind of object has a method for.
-TELLING_VIEWS = frozenset(
-    ("t", "T", "mT", "transpose", "swapaxes", "permute", "narrow", "unbind", "expand", "broadcast_to")
-)
 
 
 def is_tensor_name(attr: str) -> bool:

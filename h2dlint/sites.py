@@ -379,7 +379,7 @@ class _Finder:
         order = sorted(range(len(pairs)), key=lambda i: ("blocks", "unknown", "async").index(verdicts[i].kind))
         pairs, verdicts = [pairs[i] for i in order], [verdicts[i] for i in order]
         verdict = combine(verdicts) if verdicts else Verdict("unknown", "unknown", "no value is seen to get here")
-        if {one.kind for one in verdicts} == {"blocks", "unknown"} and self.fault_is_here(scope, pairs, verdicts):
+        if {one.kind for one in verdicts} == {"blocks", "unknown"} and self.fault_is_here(scope, node, pairs, verdicts):
             # here the fault is made, whatever the value that it is made of; only where that lies is not always known
             verdict = replace(verdicts[0], reason=f"{verdicts[0].reason}; where its other values lie is not known")
         if self.interp.exhausted and verdict.kind == "unknown":
@@ -394,11 +394,21 @@ class _Finder:
         destinations = list({(one, one.origin): one for _, one in pairs}.values())
         return self.site(scope, node, operation, verdict, sources, destinations, blocking)
 
-    def fault_is_here(self, scope: Scope, pairs: list[tuple[Fact, Fact]], verdicts: list[Verdict]) -> bool:
-        """Whether the function of the copy itself makes what every blocking source is faulted for."""
+    def fault_is_here(
+        self, scope: Scope, call: ast.AST, pairs: list[tuple[Fact, Fact]], verdicts: list[Verdict]
+    ) -> bool:
+        """Whether one expression in the function of the copy makes what every blocking source is faulted for."""
         node = scope.node
-        if not scope.is_function or isinstance(node, (ast.Module, ast.ClassDef)):
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or not isinstance(call, ast.Call):
             return False
+        copied = call.func.value if isinstance(call.func, ast.Attribute) else call
+        if call_name(call.func) == "copy_":
+            copied = call.args[0] if call.args else call
+        definition = scope.flow.uses.get(copied)
+        while isinstance(definition, Guard):
+            definition = definition.before
+        if isinstance(definition, (Phi, Loop)):
+            return False  # the other values are made elsewhere
         for (source, _), verdict in zip(pairs, verdicts):
             if verdict.kind == "blocks" and (
                 verdict.host != "source" or not source.steps or source.steps[-1].filename != self.module.filename
