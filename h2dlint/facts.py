@@ -188,7 +188,7 @@ class Interpreter:
         self.steps += 1
         depth = len(self.open_questions)
         if self.steps > MAX_STEPS or depth > MAX_DEPTH:
-            self.exhausted = self.exhausted or self.steps > MAX_STEPS
+            self.exhausted = True
             self.low = -1
             return Unknown("runtime")
         question = self.open_questions[key] = _Question(depth)
