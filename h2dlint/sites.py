@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import gc
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal
@@ -40,8 +42,21 @@ def find_sites(project: Project, module: Module, *, opt_in: bool, far: bool = Tr
     """Every site of `module`, in source order. `opt_in` adds the copies without non_blocking, and the indexing; unless
     `far`, these are judged by what stands in their own function alone, which keeps a list of all of them cheap."""
     finder = _Finder(project, module, opt_in, far)
-    found = [site for site in finder.run() if site is not None]
+    with uncollected():
+        found = [site for site in finder.run() if site is not None]
     return sorted(found, key=lambda site: (site.row, site.column, site.end_row, site.end_column))
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Without garbage collection: trees and answers are kept for the whole run, and each collection walks them all."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 def interpreter_of(project: Project) -> Interpreter:

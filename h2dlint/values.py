@@ -213,8 +213,8 @@ class Alts:
 
 
 Value = (
-    Bottom | Unknown | Const | Num | Dev | Flag | OnGpu | Ref | LibObject | Leaves | Seq | Map | Func | Partial | Cls | Inst
-    | Super | Mod | Method | Alts | Fact
+    Bottom | Unknown | Const | Num | Dev | Flag | OnGpu | Ref | LibObject | Leaves | Seq | Map | Func | Partial | Cls
+    | Inst | Super | Mod | Method | Alts | Fact
 )  # fmt: skip
 BOTTOM = Bottom()
 NONE = Const(None)
