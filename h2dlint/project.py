@@ -46,7 +46,7 @@ class Usage:
 CALLED = Usage(
     r"(?<!def )(?<!class )\b{0}\s*\(|\bpartial\(\s*(?:\w+\.)*{0}\b",
     re.compile(rb"(?<!def )(?<!class )\b([A-Za-z_]\w*)\s*\((?:(?<=partial\()\s*(?:\w+\.)*(\w+))?"),
-    300,
+    80,
 )
 STORED = Usage(
     r"\.{}(?=\s*(?::[^=\n()]*)?(?:,[^=\n()]*)?=(?!=))",

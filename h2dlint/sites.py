@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ast
-import gc
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Literal
@@ -18,7 +16,7 @@ from h2dlint.flow import Assign, Def, Guard, Loop, Phi, dotted
 from h2dlint.model import Fact, Site, Step, Verdict
 from h2dlint.project import in_tests
 from h2dlint.shapes import PACKED, packed
-from h2dlint.source import count_characters
+from h2dlint.source import count_characters, uncollected
 from h2dlint.values import Args, Bottom, Const, Dev, Func, Inst, Leaves, Map, Ref, Seq, Unknown, Value, alternatives
 
 if TYPE_CHECKING:
@@ -45,18 +43,6 @@ def find_sites(project: Project, module: Module, *, opt_in: bool, far: bool = Tr
     with uncollected():
         found = [site for site in finder.run() if site is not None]
     return sorted(found, key=lambda site: (site.row, site.column, site.end_row, site.end_column))
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Without garbage collection: trees and answers are kept for the whole run, and each collection walks them all."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 def interpreter_of(project: Project) -> Interpreter:
