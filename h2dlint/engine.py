@@ -5,6 +5,7 @@ What goes wrong with one file is a value, a Problem, and never stops the others.
 
 from __future__ import annotations
 
+import gc
 import os
 import pkgutil
 import traceback
@@ -27,6 +28,7 @@ from h2dlint.source import (
     read_source,
     splice,
     statement_rows,
+    uncollected,
     wrap_text,
 )
 
@@ -391,15 +393,16 @@ def _map(
     busy = [(name, named) for name, named in files if named or _is_busy(name, words or engine.words(name))]
     processes = jobs or min(os.cpu_count() or 1, len(busy) // FILES_PER_PROCESS)
     if processes < 2 or len(busy) < 2:
-        yield from ((name, *task(engine, name, named)) for name, named in busy)
+        with uncollected():
+            yield from ((name, *task(engine, name, named)) for name, named in busy)
         return
     from concurrent.futures import ProcessPoolExecutor
 
     # Neighbours share packages, so a process gets a stretch of the list.
     size = -(-len(busy) // (processes * 2))
     parts = [busy[start : start + size] for start in range(0, len(busy), size)]
-    with ProcessPoolExecutor(processes) as pool:
-        for batch in pool.map(_run_batch, [(task, part, finder, linted) for part in parts]):
+    with ProcessPoolExecutor(processes, initializer=_start, initargs=(finder, linted)) as pool:
+        for batch in pool.map(_run_batch, [(task, part) for part in parts]):
             yield from batch
 
 
@@ -419,12 +422,18 @@ def _is_busy(name: str, words: tuple[bytes, ...]) -> bool:
     return any(word in data for word in words)
 
 
-def _run_batch(
-    batch: tuple[_Task, Sequence[tuple[str, bool]], ConfigFinder, Path | None],
-) -> list[tuple[str, list[Any], list[Problem]]]:
-    task, files, finder, linted = batch
-    engine = Engine(finder, linted)
-    return [(name, *task(engine, name, named)) for name, named in files]
+_ENGINES: list[Engine] = []
+"""In a process of the pool: its engine, which all of its batches share."""
+
+
+def _start(finder: ConfigFinder, linted: Path | None) -> None:
+    gc.disable()  # as `uncollected`, to the end of the process
+    _ENGINES[:] = [Engine(finder, linted)]
+
+
+def _run_batch(batch: tuple[_Task, Sequence[tuple[str, bool]]]) -> list[tuple[str, list[Any], list[Problem]]]:
+    task, files = batch
+    return [(name, *task(_ENGINES[0], name, named)) for name, named in files]
 
 
 def _try_fixes(

@@ -442,12 +442,13 @@ class Interpreter:
                 found = join([found, *self.global_stores(module, name)])
             return found
         for star in reversed(flow.stars):
-            source = self.project.resolve(star.module, star.level, module)
-            if source is None:
+            path = self.project.locate(star.module, star.level, module)
+            if path is None:
                 if star.module.partition(".")[0] in LIBRARIES:
                     return Ref(f"{star.module}.{name}")
                 continue
-            if source is not module and self.exports(source, name):
+            source = self.project.peek(path) if self.project.may_export(path, name) else None
+            if source is not None and source is not module and self.exports(source, name, {module}):
                 return self.module_name(source, name)
         inner = self.project.submodule(module, name)
         if inner is not None:
@@ -459,13 +460,17 @@ class Interpreter:
             return Ref(f"builtins.{name}")
         return Unknown("module", symbol("global", module.filename, name), flaglike=says_pin(name))
 
-    def exports(self, module: Module, name: str, seen: frozenset[str] = frozenset()) -> bool:
+    def exports(self, module: Module, name: str, seen: set[Module]) -> bool:
+        """Whether a module binds the name, by itself or by its star imports; none of `seen` does."""
         if name in module.scope.flow.final:
             return True
-        if module.filename in seen:
-            return False
-        sources = [self.project.resolve(star.module, star.level, module) for star in module.scope.flow.stars]
-        return any(one is not None and self.exports(one, name, seen | {module.filename}) for one in sources)
+        seen.add(module)
+        for star in module.scope.flow.stars:
+            path = self.project.locate(star.module, star.level, module)
+            source = self.project.peek(path) if path is not None and self.project.may_export(path, name) else None
+            if source is not None and source not in seen and self.exports(source, name, seen):
+                return True
+        return False
 
     def global_stores(self, module: Module, name: str) -> list[Value]:
         """What functions assign to a module's name through `global`."""

@@ -46,7 +46,7 @@ class Usage:
 CALLED = Usage(
     r"(?<!def )(?<!class )\b{0}\s*\(|\bpartial\(\s*(?:\w+\.)*{0}\b",
     re.compile(rb"(?<!def )(?<!class )\b([A-Za-z_]\w*)\s*\((?:(?<=partial\()\s*(?:\w+\.)*(\w+))?"),
-    300,
+    80,
 )
 STORED = Usage(
     r"\.{}(?=\s*(?::[^=\n()]*)?(?:,[^=\n()]*)?=(?!=))",
@@ -58,6 +58,7 @@ DEFINED = Usage(r"\bdef\s+{}\s*\(", re.compile(rb"\bdef\s+(\w+)\s*\("), 20)
 MENTIONED = Usage(r"\b{}\b", re.compile(rb"\w+"), 1 << 30)
 TENSOR_TEXT = re.compile(rb"^\(?(?:torch|np|numpy)\.|\.(?:to|cpu|cuda|pin_memory|copy_|numpy)\(")
 _WORD = re.compile(rb"\w+")
+_STAR = re.compile(rb"\bimport\s*\*")
 
 TEST_FOLDERS = frozenset(("tests", "test", "testing", "benchmarks", "benchmark", "examples", "example"))
 
@@ -301,7 +302,7 @@ class Project:
         self._asked: dict[Usage, int] = {}
         self._strangers: dict[Path, None] = {}  # modules that are loaded but stand outside `contents`
         self._noted: dict[Usage, dict[bytes, list[Path]]] = {}
-        self._resolved: dict[tuple[Path | None, str], Module | None] = {}
+        self._located: dict[tuple[Path | None, str], Path | None] = {}
         self.interpreter: Interpreter | None = None
 
     # --- files -------------------------------------------------------------------------------------------------
@@ -405,7 +406,7 @@ class Project:
     def forget(self, path: Path, data: bytes) -> None:
         """A file changed: drop what was learnt, for any of it may rest on the old text."""
         self.interpreter = None
-        self._resolved.clear()
+        self._located.clear()
         self._grepped.clear()
         self._noted.clear()
         if "contents" in self.__dict__:
@@ -429,6 +430,11 @@ class Project:
 
     def resolve(self, name: str, level: int, importer: Module) -> Module | None:
         """The project's module of that dotted name as `importer` would import it; None for any other."""
+        path = self.locate(name, level, importer)
+        return None if path is None else self.peek(path)
+
+    def locate(self, name: str, level: int, importer: Module) -> Path | None:
+        """The file of what `resolve` gives; nothing is read yet."""
         if level:
             if importer.path is None:
                 return None
@@ -437,16 +443,17 @@ class Project:
                 folder = folder.parent
             return self._at(folder, name)
         key = (importer.import_root, name)
-        if key not in self._resolved:
-            self._resolved[key] = self._search(name, importer)
-        return self._resolved[key]
+        if key not in self._located:
+            found = (self._at(folder, name) for folder in self._import_folders(importer))
+            self._located[key] = next((path for path in found if path is not None), None)
+        return self._located[key]
 
-    def _search(self, name: str, importer: Module) -> Module | None:
-        for folder in self._import_folders(importer):
-            found = self._at(folder, name)
-            if found is not None:
-                return found
-        return None
+    def may_export(self, path: Path, name: str) -> bool:
+        """Whether a file's text lets it bind the name, be it by a star import: others need not be parsed to tell."""
+        if path in self.modules:
+            return True
+        data = self.contents.get(path)
+        return data is None or name.encode() in data or _STAR.search(data) is not None
 
     def _import_folders(self, importer: Module) -> Iterator[Path]:
         if importer.import_root is not None:
@@ -463,20 +470,19 @@ class Project:
                         break
                     yield above
 
-    def _at(self, folder: Path, name: str) -> Module | None:
+    def _at(self, folder: Path, name: str) -> Path | None:
         base = folder.joinpath(*name.split(".")) if name else folder
         for path in (base.with_suffix(".py") if name else None, base / "__init__.py"):
-            if path is None:
-                continue
-            if path in self.modules or path.is_file():
-                return self.peek(path)
+            if path is not None and (path in self.modules or path.is_file()):
+                return path
         return None
 
     def submodule(self, module: Module, name: str) -> Module | None:
         """`package.name` where it is a file of its own."""
         if module.path is None or module.path.name != "__init__.py":
             return None
-        return self._at(module.path.parent, name)
+        path = self._at(module.path.parent, name)
+        return None if path is None else self.peek(path)
 
     # --- questions about the whole project ----------------------------------------------------------------------
 

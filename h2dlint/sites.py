@@ -16,7 +16,7 @@ from h2dlint.flow import Assign, Def, Guard, Loop, Phi, dotted
 from h2dlint.model import Fact, Site, Step, Verdict
 from h2dlint.project import in_tests
 from h2dlint.shapes import PACKED, packed
-from h2dlint.source import count_characters
+from h2dlint.source import count_characters, uncollected
 from h2dlint.values import Args, Bottom, Const, Dev, Func, Inst, Leaves, Map, Ref, Seq, Unknown, Value, alternatives
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ def find_sites(project: Project, module: Module, *, opt_in: bool, far: bool = Tr
     """Every site of `module`, in source order. `opt_in` adds the copies without non_blocking, and the indexing; unless
     `far`, these are judged by what stands in their own function alone, which keeps a list of all of them cheap."""
     finder = _Finder(project, module, opt_in, far)
-    found = [site for site in finder.run() if site is not None]
+    with uncollected():
+        found = [site for site in finder.run() if site is not None]
     return sorted(found, key=lambda site: (site.row, site.column, site.end_row, site.end_column))
 
 

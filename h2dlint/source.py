@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import gc
 import re
 import tokenize
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -91,6 +92,18 @@ def wrap_text(filename: str, text: str) -> Source:
         declared = _detect_encoding(filename, data)
         data, encoding = data if declared == "utf-8" else raw.encode(declared), declared
     return Source(filename, data, encoding, raw, _NEWLINE.sub("\n", raw))
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Without garbage collection: trees and answers are kept for the whole run, and each collection walks them all."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 def parse(source: Source) -> ast.Module:

@@ -304,7 +304,7 @@ def test_jobs_change_nothing_in_the_result(tmp_path: Path, monkeypatch: pytest.M
 
     pool = futures.ProcessPoolExecutor
     fork = multiprocessing.get_context("fork")
-    monkeypatch.setattr(futures, "ProcessPoolExecutor", lambda number: pool(number, mp_context=fork))
+    monkeypatch.setattr(futures, "ProcessPoolExecutor", lambda number, **more: pool(number, mp_context=fork, **more))
     files: dict[str, str | bytes] = {f"p{n % 5}/m{n}.py": PRELUDE + "bad()\n" * (n % 3) for n in range(40)}
     write(tmp_path, {**files, "broken.py": PRELUDE + "(\n"})
     assert lint_paths([tmp_path], jobs=1) == lint_paths([tmp_path], jobs=3)
