@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+from collections import deque
+from collections.abc import Iterator
+from weakref import WeakKeyDictionary
 
 from h2dlint.fixes.context import FUNCTIONS, RuleContext
 from h2dlint.model import Edit
@@ -27,7 +30,17 @@ def fresh_name(context: RuleContext, node: ast.AST, wanted: str) -> str:
     return name
 
 
-def names_in(scope: ast.AST) -> set[str]:
+_known: WeakKeyDictionary[ast.AST, frozenset[str]] = WeakKeyDictionary()
+
+
+def names_in(scope: ast.AST) -> frozenset[str]:
+    """Every name that is bound or read in a scope and in those inside it; one walk a scope."""
+    if scope not in _known:
+        _known[scope] = frozenset(_find_names(scope))
+    return _known[scope]
+
+
+def _find_names(scope: ast.AST) -> set[str]:
     found: set[str] = set()
     for node in ast.walk(scope):
         match node:
@@ -61,13 +74,12 @@ def torch_name(context: RuleContext, node: ast.AST) -> tuple[str, tuple[Edit, ..
     return "torch", (import_edit(context, "import torch"),)
 
 
-def _own_statements(scope: ast.AST) -> list[ast.stmt]:
+def _own_statements(scope: ast.AST) -> Iterator[ast.stmt]:
     """The statements that run in this scope, those inside if, try and with included, those for type checkers not."""
-    found: list[ast.stmt] = []
-    waiting = list(getattr(scope, "body", []))
+    waiting = deque[ast.stmt](getattr(scope, "body", []))
     while waiting:
-        node = waiting.pop(0)
-        found.append(node)
+        node = waiting.popleft()
+        yield node
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             continue
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
@@ -77,7 +89,6 @@ def _own_statements(scope: ast.AST) -> list[ast.stmt]:
             waiting.extend(getattr(node, block, []))
         for handler in getattr(node, "handlers", []):
             waiting.extend(handler.body)
-    return found
 
 
 def import_edit(context: RuleContext, line: str) -> Edit:
