@@ -88,7 +88,7 @@ def fix_copy(folder: Path, jobs: int) -> tuple[Row, str]:
         shutil.copytree(folder, copy, symlinks=True)
         start = time.monotonic()
         report = run([copy], jobs)
-        row.seconds = time.monotonic() - start
+        row.seconds = round(time.monotonic() - start, 1)
         row.files, row.fixed, row.changed = report.files, report.fixed, len(report.changes)
         row.left = len(report.findings)
         row.findings = row.left + row.fixed
