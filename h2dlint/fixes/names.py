@@ -71,7 +71,16 @@ def torch_name(context: RuleContext, node: ast.AST) -> tuple[str, tuple[Edit, ..
                     for alias in aliases:
                         if alias.name == "torch" or (alias.name.startswith("torch.") and alias.asname is None):
                             return alias.asname or "torch", ()
+    if _comes_with_star(context):
+        return "torch", ()
     return "torch", (import_edit(context, "import torch"),)
+
+
+def _comes_with_star(context: RuleContext) -> bool:
+    """Whether the module uses `torch` and binds it nowhere at its top, so that `from .base import *` must bring it."""
+    stars = [one for one in context.tree.body if isinstance(one, ast.ImportFrom) and one.names[0].name == "*"]
+    reads = any(isinstance(node, ast.Name) and node.id == "torch" for node in context.parents)
+    return bool(stars) and reads and "torch" not in context.bindings
 
 
 def _own_statements(scope: ast.AST) -> Iterator[ast.stmt]:
