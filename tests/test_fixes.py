@@ -851,6 +851,22 @@ def test_a_needed_import_goes_where_it_runs_before_the_code() -> None:
     assert after.count("import torch\n") == 2
 
 
+@pytest.mark.parametrize(
+    ("head", "added"),
+    [
+        ("from .base import *\nx = torch.ones(1)\n", False),
+        ("from .base import *\n", True),
+        ("from .base import *\ndef g():\n    import torch\n    return torch.ones(1)\n", True),
+        ("from .base import y\nx = torch.ones(1)\n", True),
+    ],
+)
+def test_torch_that_a_star_import_brings_is_not_imported_again(head: str, added: bool) -> None:
+    context = context_of(f"{head}def f(x, dev):\n    return x.to(dev, non_blocking=True)  # site\n")
+    after = fixed(context, site_of(context, "HTD103", host(), gpu(), operation="to"))
+    assert ("\nimport torch\n" in f"\n{after}") is added
+    assert "torch.cuda.is_available()" in after
+
+
 # --- time --------------------------------------------------------------------------------------------------------
 
 ONE_EACH = "def f{n}(v):\n    e{n} = torch.tensor(v)\n    return e{n}.to('cuda', non_blocking=True)\n\n\n"

@@ -77,10 +77,22 @@ def torch_name(context: RuleContext, node: ast.AST) -> tuple[str, tuple[Edit, ..
 
 
 def _comes_with_star(context: RuleContext) -> bool:
-    """Whether the module uses `torch` and binds it nowhere at its top, so that `from .base import *` must bring it."""
+    """Whether the module uses `torch` and binds it nowhere, so that `from .base import *` must bring it."""
     stars = [one for one in context.tree.body if isinstance(one, ast.ImportFrom) and one.names[0].name == "*"]
-    reads = any(isinstance(node, ast.Name) and node.id == "torch" for node in context.parents)
-    return bool(stars) and reads and "torch" not in context.bindings
+    if not stars:
+        return False
+    read = False
+    for node in context.parents:
+        match node:
+            case ast.alias(name=name, asname=asname) if (asname or name.split(".")[0]) == "torch":
+                return False
+            case ast.arg(arg="torch") | ast.Name(id="torch", ctx=ast.Store()):
+                return False
+            case ast.Name(id="torch", ctx=ast.Load()):
+                read = True
+            case _:
+                continue
+    return read
 
 
 def _own_statements(scope: ast.AST) -> Iterator[ast.stmt]:
