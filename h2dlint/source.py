@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from weakref import WeakKeyDictionary
 
 from h2dlint.model import Edit
 
@@ -172,6 +173,22 @@ def statement_rows(tree: ast.Module, row: int, column: int) -> tuple[int, int]:
     Of a compound statement only the header counts: a comment in its body speaks of other code.
     """
     best = (row, row)
+    if tree not in _rows_of:
+        _rows_of[tree] = _index_rows(tree)
+    for first, head, start, start_column in _rows_of[tree].get(row, ()):
+        if start != row or start_column <= column:
+            best = (first, head)
+    return best
+
+
+# Of each row the statements with a header on it: first row, last row of the header, row and column of its first token.
+_Header = tuple[int, int, int, int]
+_rows_of: WeakKeyDictionary[ast.Module, dict[int, list[_Header]]] = WeakKeyDictionary()
+
+
+def _index_rows(tree: ast.Module) -> dict[int, list[_Header]]:
+    """The headers by row; of a row the outer ones first."""
+    found: dict[int, list[_Header]] = {}
     pending: list[ast.AST] = [tree]
     while pending:
         for child in ast.iter_child_nodes(pending.pop()):
@@ -179,15 +196,13 @@ def statement_rows(tree: ast.Module, row: int, column: int) -> tuple[int, int]:
                 pending.append(child)
             if not isinstance(child, ast.stmt):
                 continue
-            first, last = _first_row(child), child.end_lineno or child.lineno
-            if not first <= row <= last:
-                continue
             pending.append(child)
+            first, last = _first_row(child), child.end_lineno or child.lineno
             body = getattr(child, "body", None) or getattr(child, "cases", None)
             head = max(first, _first_row(body[0]) - 1) if body else last
-            if row <= head and (child.lineno != row or child.col_offset <= column):
-                best = (first, head)
-    return best
+            for row in range(first, head + 1):
+                found.setdefault(row, []).append((first, head, child.lineno, child.col_offset))
+    return found
 
 
 def _first_row(node: ast.AST) -> int:

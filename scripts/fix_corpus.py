@@ -1,11 +1,11 @@
 """Fixes copies of whole packages and checks what a fix promises, file by file; prints a table.
 
-    python scripts/fix_corpus.py FOLDER... [--report FILE]
+    python -m scripts.fix_corpus FOLDER... [--record FILE] [--report FILE]
 
 A folder holds one package or more. Of each it makes a copy, runs `h2dlint --fix --unsafe-fixes` over it, and checks:
 every changed file compiles; a second run changes nothing; no line outside the touched statements and added imports is
 another; no finding is left that was called fixed; nothing but the changed files is another. The exit status is 1 if any
-of this fails.
+of this fails. With `--record` each row is kept as soon as it stands, and a package that has one is passed over.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import argparse
 import ast
 import difflib
 import filecmp
+import json
 import shutil
 import sys
 import tempfile
@@ -21,7 +22,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from h2dlint import engine
@@ -54,23 +55,29 @@ class Row:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
-    parser.add_argument("--report", type=Path, help="write the table and all diffs to this file")
+    parser.add_argument("--record", type=Path, help="keep the rows in this JSON file, and begin with those in it")
+    parser.add_argument("--report", type=Path, help="append each diff to this file")
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
     sys.setrecursionlimit(20_000)
-    rows, diffs = [], []
+    kept = json.loads(options.record.read_text("utf-8")) if options.record and options.record.exists() else []
+    rows = {row["package"]: Row(**row) for row in kept}
     for folder in options.folders:
+        if folder.name in rows:
+            continue
         row, diff = fix_copy(folder, options.jobs)
-        rows.append(row)
-        diffs.append(diff)
+        rows[row.package] = row
         print("  ".join(row.cells()), flush=True)
         for what in row.wrong:
             print(f"    {what}", flush=True)
-    table = format_table(rows)
-    print(f"\n{table}")
-    if options.report:
-        options.report.write_text("\n".join([table, *diffs]), "utf-8")
-    return 1 if any(row.wrong for row in rows) else 0
+        if options.report:
+            with options.report.open("a", encoding="utf-8") as report:
+                report.write(diff)
+        if options.record:
+            records = [asdict(row) for _, row in sorted(rows.items())]
+            options.record.write_text(json.dumps(records, indent=1) + "\n", "utf-8")
+    print(f"\n{format_table([row for _, row in sorted(rows.items())])}")
+    return 1 if any(row.wrong for row in rows.values()) else 0
 
 
 def fix_copy(folder: Path, jobs: int) -> tuple[Row, str]:
@@ -81,7 +88,7 @@ def fix_copy(folder: Path, jobs: int) -> tuple[Row, str]:
         shutil.copytree(folder, copy, symlinks=True)
         start = time.monotonic()
         report = run([copy], jobs)
-        row.seconds = time.monotonic() - start
+        row.seconds = round(time.monotonic() - start, 1)
         row.files, row.fixed, row.changed = report.files, report.fixed, len(report.changes)
         row.left = len(report.findings)
         row.findings = row.left + row.fixed

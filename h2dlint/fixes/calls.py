@@ -18,12 +18,11 @@ def add_keyword(text: str, name: str, value: str) -> str | None:
     call = cst.parse_expression(f"({text})")
     if not isinstance(call, cst.Call):
         return None
-    new = cst.Arg(
-        keyword=cst.Name(name),
-        value=cst.parse_expression(value),
-        equal=cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace("")),
-    )
     args = list(call.args)
+    bare = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
+    # `name = value` where the call's own keywords stand like that.
+    equal = next((arg.equal.deep_clone() for arg in args if isinstance(arg.equal, cst.AssignEqual)), bare)
+    new = cst.Arg(keyword=cst.Name(name), value=cst.parse_expression(value), equal=equal)
     for index, arg in enumerate(args):
         if arg.keyword is not None and arg.keyword.value == name:
             args[index] = arg.with_changes(value=new.value)

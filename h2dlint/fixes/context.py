@@ -52,6 +52,10 @@ class RuleContext:
         return {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
 
     @cached_property
+    def functions(self) -> list[FunctionNode]:
+        return [node for node in self.parents if isinstance(node, FUNCTIONS)]
+
+    @cached_property
     def calls(self) -> dict[str, list[ast.Call]]:
         """All calls of the module by the last part of the name that is called."""
         found: dict[str, list[ast.Call]] = {}
@@ -64,12 +68,33 @@ class RuleContext:
         return found
 
     @cached_property
-    def keywords(self) -> dict[str, list[ast.keyword]]:
-        """All keyword arguments of the module by their name."""
-        found: dict[str, list[ast.keyword]] = {}
+    def handed_out(self) -> set[str]:
+        """The names and paths that an assignment, as they are or as a view, makes known beyond one function."""
+        return {
+            path
+            for node in self.parents
+            if isinstance(node, ast.Assign) and (path := dotted(root(node.value))) is not None and is_quiet(node.value)
+            if not all(isinstance(t, ast.Name) and self.function(t) is not None for t in node.targets)
+        }
+
+    @cached_property
+    def makers(self) -> dict[str, list[ast.Call]]:
+        """The calls whose results the module assigns to each dotted name."""
+        found: dict[str, list[ast.Call]] = {}
         for node in self.parents:
-            if isinstance(node, ast.keyword) and node.arg is not None:
-                found.setdefault(node.arg, []).append(node)
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+                for target in node.targets:
+                    if (path := dotted(target)) is not None:
+                        found.setdefault(path, []).append(node.value)
+        return found
+
+    @cached_property
+    def pin_flags(self) -> dict[tuple[str, ast.ClassDef | None], list[ast.expr]]:
+        """What the module gives as `pin_memory=`, by its text and the class around it."""
+        found: dict[tuple[str, ast.ClassDef | None], list[ast.expr]] = {}
+        for node in self.parents:
+            if isinstance(node, ast.keyword) and node.arg == "pin_memory":
+                found.setdefault((ast.unparse(node.value), self.owner(node)), []).append(node.value)
         return found
 
     @cached_property

@@ -11,18 +11,13 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from h2dlint.fixes.context import FUNCTIONS, FunctionNode, RuleContext, dotted, holds, is_quiet, root
+from h2dlint.fixes.context import FUNCTIONS, FunctionNode, RuleContext, dotted, holds, root
+from h2dlint.fixes.uses import uses_in
 from h2dlint.model import Site, Span, Step
 
 ADVICE = "record an event after the copy and synchronize it before the next write, or use a second buffer"
 # Deep enough for real call chains; a bound for pathological ones.
 MAX_CALLERS = 12
-_READS = frozenset(
-    "to cuda cpu pin_memory copy_ is_pinned size dim numel tolist item clone sum mean max min any all data_ptr".split()
-)
-_BUILTINS = frozenset(
-    "len print int float bool list tuple range zip enumerate isinstance str repr sum max min id type".split()
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,151 +124,45 @@ def _within(function: FunctionNode, context: RuleContext, allocated: Span | None
 
 def _is_local(function: FunctionNode, name: str) -> bool:
     names = {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
-    outer = {n for node in ast.walk(function) if isinstance(node, (ast.Global, ast.Nonlocal)) for n in node.names}
-    return bool(name) and name not in names and name not in outer
+    return bool(name) and name not in names and name not in uses_in(function).outer
 
 
 def _escapes(function: FunctionNode, name: str, returned: bool = False) -> bool:
     """Whether the tensor, or a view of it, is handed out, kept in an attribute, or read by a nested function."""
-    names = _aliases(function, name)
-    for node in ast.walk(function):
-        match node:
-            case ast.Assign(targets=targets, value=value) if dotted(root(value)) in names:
-                if any(not isinstance(target, ast.Name) and not _is_tensor_store(target) for target in targets):
-                    return True
-            case ast.Return() if returned:
-                continue
-            case ast.Yield(value=ast.expr() as value) | ast.Return(value=ast.expr() as value):
-                if any(dotted(root(part)) in names for part in _parts(value)):
-                    return True
-            case ast.Lambda() | ast.FunctionDef() | ast.AsyncFunctionDef() if node is not function:
-                if any(isinstance(inner, ast.Name) and inner.id in names for inner in ast.walk(node)):
-                    return True
-            case _:
-                continue
-    return False
-
-
-def _parts(value: ast.expr) -> list[ast.expr]:
-    """What a returned value hands out: itself, or what the container written there holds."""
-    match value:
-        case ast.Tuple(elts=items) | ast.List(elts=items):
-            return [part for item in items for part in _parts(item)]
-        case ast.Dict(values=items):
-            return [part for item in items for part in _parts(item)]
-        case _:
-            return [value]
-
-
-def _is_tensor_store(target: ast.expr) -> bool:
-    """`x[:, 0] = value` copies a value, `box["key"] = value` keeps it."""
-    if not isinstance(target, ast.Subscript):
-        return False
-    return any(isinstance(inner, ast.Slice) for inner in ast.walk(target.slice))
+    uses = uses_in(function)
+    names = uses.names_of(name)
+    ways = [uses.kept, uses.yielded, uses.nested, *([] if returned else [uses.returned])]
+    return any(names & way for way in ways)
 
 
 def _later_writes(context: RuleContext, call: ast.AST, function: FunctionNode, name: str) -> Iterator[ast.AST]:
     """Writes of a local buffer that can come after the copy: behind it, or in a loop that keeps the buffer."""
-    loops = context.loops(call)
-    names = _aliases(function, name)
-    rebound = [
-        node
-        for node in ast.walk(function)
-        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == name for t in node.targets)
-    ]
-    kept = [loop for loop in loops if not any(any(inner is r for inner in ast.walk(loop)) for r in rebound)]
-    for write in _writes(function, names):
-        if _after(write, call) or any(any(inner is write for inner in ast.walk(loop)) for loop in kept):
+    uses = uses_in(function)
+    rebound = {up for node in uses.rebinds(name) for up in context.ancestors(node)}
+    kept = {loop for loop in context.loops(call) if loop not in rebound}
+    for write in uses.writes_of(name):
+        if _after(write, call) or not kept.isdisjoint(context.ancestors(write)):
             yield write
-
-
-def _aliases(scope: ast.AST, name: str) -> set[str]:
-    """The names that hold `name` or a view of it."""
-    names, grown = {name}, True
-    while grown:
-        grown = False
-        for node in ast.walk(scope):
-            if not isinstance(node, ast.Assign) or dotted(root(node.value)) not in names:
-                continue
-            for target in node.targets:
-                if isinstance(target, ast.Name) and target.id not in names:
-                    names.add(target.id)
-                    grown = True
-    return names
-
-
-def _writes(scope: ast.AST, names: set[str]) -> Iterator[ast.AST]:
-    """What writes, or may write, into the memory of one of these names or dotted paths."""
-    for node in ast.walk(scope):
-        match node:
-            case ast.Assign(targets=targets):
-                if any(isinstance(t, ast.Subscript) and dotted(root(t)) in names for t in targets):
-                    yield node
-            case ast.AugAssign(target=target):
-                if dotted(root(target)) in names:
-                    yield node
-            case ast.Call(func=ast.Attribute(value=owner, attr=attr)) if attr.endswith("_") and not attr.endswith("__"):
-                if dotted(root(owner)) in names and attr != "requires_grad_":
-                    yield node
-            case ast.Call():
-                if _is_written_by(node, names):
-                    yield node
-            case _:
-                continue
-
-
-def _is_written_by(call: ast.Call, names: set[str]) -> bool:
-    """Whether a call may write one of its arguments: `out=`, or a function of which nothing is known."""
-    for keyword in call.keywords:
-        if keyword.arg == "out" and dotted(root(keyword.value)) in names:
-            return True
-    name = dotted(call.func) or ""
-    if name.split(".")[0] in ("torch", "np", "numpy", "F") or name in _BUILTINS:
-        return False
-    if isinstance(call.func, ast.Attribute) and call.func.attr in _READS:
-        return False
-    values = [*call.args, *(keyword.value for keyword in call.keywords)]
-    return any(dotted(root(value)) in names for value in values)
 
 
 def _never_written(context: RuleContext, base: str, function: FunctionNode | None) -> bool:
     """Whether this module only ever reads the attribute or module name behind `base` once it is made."""
     parts = base.split(".")
     if len(parts) == 1:
-        if not base or (function is not None and _is_bound(function, base)):
+        if not base or (function is not None and base in context.bound_in(function)):
             return False
-        paths = {base}
-    else:
-        paths = {base} if parts[0] == "self" and len(parts) == 2 else set()
-    if not paths:
+    elif parts[0] != "self" or len(parts) != 2:
         return False
     if base not in context.constant:
-        context.constant[base] = _is_only_read(context, base, paths)
+        context.constant[base] = _is_only_read(context, base)
     return context.constant[base]
 
 
-def _is_only_read(context: RuleContext, base: str, paths: set[str]) -> bool:
-    for node in context.parents:
-        match node:
-            case ast.Assign(value=value, targets=targets) if dotted(root(value)) in paths and is_quiet(value):
-                if not all(isinstance(t, ast.Name) and context.function(t) is not None for t in targets):
-                    return False
-            case ast.Return(value=ast.expr() as value) if dotted(root(value)) in paths:
-                return False
-            case ast.Global(names=names) if base in names:
-                return False
-            case _:
-                continue
-    scopes: list[ast.AST] = [node for node in context.parents if isinstance(node, FUNCTIONS)]
-    return not any(any(_writes(scope, _aliases(scope, base))) for scope in [*scopes, context.tree])
-
-
-def _is_bound(function: FunctionNode, name: str) -> bool:
-    return any(
-        (isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store))
-        or (isinstance(node, ast.arg) and node.arg == name)
-        for node in ast.walk(function)
-    )
+def _is_only_read(context: RuleContext, base: str) -> bool:
+    uses = uses_in(context.tree)
+    if base in context.handed_out or base in uses.returned or base in uses.outer:
+        return False
+    return not any(any(uses_in(scope).writes_of(base)) for scope in [*context.functions, context.tree])
 
 
 # --- guards ------------------------------------------------------------------------------------------------------
@@ -308,7 +197,7 @@ def _guard_in(context: RuleContext, function: FunctionNode, node: ast.AST, buffe
 
 def _is_overtaken(context: RuleContext, function: FunctionNode, node: ast.AST, wait: ast.AST, buffer: str) -> bool:
     """Whether a write in this function gets in between the copy and the wait; a turn of a loop counts as after it."""
-    for write in _writes(function, _aliases(function, buffer)) if buffer else ():
+    for write in uses_in(function).writes_of(buffer) if buffer else ():
         if _after(write, node):
             if not (_after(wait, node) and _after(write, wait)):
                 return True
@@ -383,11 +272,7 @@ def _definitions(context: RuleContext, manager: ast.expr) -> list[ast.AST]:
 
 
 def _calls(scope: ast.AST, method: str) -> list[ast.Call]:
-    return [
-        node
-        for node in ast.walk(scope)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == method
-    ]
+    return uses_in(scope).methods.get(method, [])
 
 
 def _waits(scope: ast.AST) -> list[ast.Call]:

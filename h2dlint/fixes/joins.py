@@ -13,6 +13,7 @@ from h2dlint.fixes.context import RuleContext, argument, dotted
 from h2dlint.fixes.names import fresh_name, torch_name
 from h2dlint.fixes.pinning import find_pin
 from h2dlint.fixes.places import Place, find_place, flat, replace_in_line
+from h2dlint.fixes.uses import uses_in
 from h2dlint.model import Fact, Fix, Site
 
 _CATS = frozenset(("torch.cat", "torch.concat", "torch.concatenate"))
@@ -144,7 +145,7 @@ def _maker_of(context: RuleContext, join: ast.Call, name: str) -> ast.expr | Non
     function = context.function(join)
     makers: list[ast.expr] = []
     repeated = bool(context.loops(join))
-    for node in ast.walk(function or context.tree):
+    for node in uses_in(function or context.tree).about.get(name, ()):
         if getattr(node, "lineno", join.lineno) > join.lineno and not repeated:
             continue
         match node:
@@ -195,12 +196,8 @@ def _alike(context: RuleContext, join: ast.Call, maker: ast.expr) -> ast.expr | 
             return None
         case ast.Name(id=name):
             function = context.function(join)
-            bound = [
-                node
-                for node in ast.walk(function or context.tree)
-                if isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store)
-            ]
-            return maker if len(bound) <= 1 else None
+            bound = uses_in(function or context.tree).stores[name]
+            return maker if bound <= 1 else None
         case _:
             return maker
 

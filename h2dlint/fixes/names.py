@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+from collections import deque
+from collections.abc import Iterator
+from weakref import WeakKeyDictionary
 
 from h2dlint.fixes.context import FUNCTIONS, RuleContext
 from h2dlint.model import Edit
@@ -27,7 +30,17 @@ def fresh_name(context: RuleContext, node: ast.AST, wanted: str) -> str:
     return name
 
 
-def names_in(scope: ast.AST) -> set[str]:
+_known: WeakKeyDictionary[ast.AST, frozenset[str]] = WeakKeyDictionary()
+
+
+def names_in(scope: ast.AST) -> frozenset[str]:
+    """Every name that is bound or read in a scope and in those inside it; one walk a scope."""
+    if scope not in _known:
+        _known[scope] = frozenset(_find_names(scope))
+    return _known[scope]
+
+
+def _find_names(scope: ast.AST) -> set[str]:
     found: set[str] = set()
     for node in ast.walk(scope):
         match node:
@@ -58,16 +71,36 @@ def torch_name(context: RuleContext, node: ast.AST) -> tuple[str, tuple[Edit, ..
                     for alias in aliases:
                         if alias.name == "torch" or (alias.name.startswith("torch.") and alias.asname is None):
                             return alias.asname or "torch", ()
+    if _comes_with_star(context):
+        return "torch", ()
     return "torch", (import_edit(context, "import torch"),)
 
 
-def _own_statements(scope: ast.AST) -> list[ast.stmt]:
+def _comes_with_star(context: RuleContext) -> bool:
+    """Whether the module uses `torch` and binds it nowhere, so that `from .base import *` must bring it."""
+    stars = [one for one in context.tree.body if isinstance(one, ast.ImportFrom) and one.names[0].name == "*"]
+    if not stars:
+        return False
+    read = False
+    for node in context.parents:
+        match node:
+            case ast.alias(name=name, asname=asname) if (asname or name.split(".")[0]) == "torch":
+                return False
+            case ast.arg(arg="torch") | ast.Name(id="torch", ctx=ast.Store()):
+                return False
+            case ast.Name(id="torch", ctx=ast.Load()):
+                read = True
+            case _:
+                continue
+    return read
+
+
+def _own_statements(scope: ast.AST) -> Iterator[ast.stmt]:
     """The statements that run in this scope, those inside if, try and with included, those for type checkers not."""
-    found: list[ast.stmt] = []
-    waiting = list(getattr(scope, "body", []))
+    waiting = deque[ast.stmt](getattr(scope, "body", []))
     while waiting:
-        node = waiting.pop(0)
-        found.append(node)
+        node = waiting.popleft()
+        yield node
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             continue
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
@@ -77,7 +110,6 @@ def _own_statements(scope: ast.AST) -> list[ast.stmt]:
             waiting.extend(getattr(node, block, []))
         for handler in getattr(node, "handlers", []):
             waiting.extend(handler.body)
-    return found
 
 
 def import_edit(context: RuleContext, line: str) -> Edit:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from h2dlint.fixes.context import RuleContext, argument, call_of, dotted
 from h2dlint.fixes.names import import_edit, names_in, torch_name
 from h2dlint.fixes.project_flags import flag_of_project
+from h2dlint.fixes.uses import uses_in
 from h2dlint.model import Edit, Site
 
 
@@ -98,7 +99,7 @@ def _known_on_gpu(path: str, context: RuleContext, at: ast.AST) -> bool:
 def _values_of(name: str, function: ast.AST) -> list[ast.expr]:
     """What `name` is bound to in a function; a binding of another kind counts as the name itself."""
     values: list[ast.expr] = []
-    for node in ast.walk(function):
+    for node in uses_in(function).about.get(name, ()):
         match node:
             case ast.Assign(targets=targets, value=value):
                 values += [value for target in targets if isinstance(target, ast.Name) and target.id == name]
@@ -125,13 +126,9 @@ def _configured(context: RuleContext, text: str) -> Pin:
 def _flag_in_use(context: RuleContext, at: ast.AST) -> str | None:
     """The expression that this module most often gives as `pin_memory=` and that means the same at `at`."""
     counts: Counter[str] = Counter()
-    judged: dict[tuple[str, ast.AST | None], bool] = {}
-    for keyword in context.keywords.get("pin_memory", []):
-        flag = ast.unparse(keyword.value), context.owner(keyword)
-        if flag not in judged:
-            judged[flag] = _means_the_same(keyword.value, context, at)
-        counts[flag[0]] += judged[flag]
-    counts = +counts
+    for (flag, _), values in context.pin_flags.items():
+        if _means_the_same(values[0], context, at):
+            counts[flag] += len(values)
     for name in context.config.pin_flags:
         short = name.split(".")[-1]
         if short in context.bindings:

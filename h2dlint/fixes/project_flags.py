@@ -30,6 +30,7 @@ class Texts(Protocol):
 
 
 _counted: WeakKeyDictionary[Texts, Counter[str]] = WeakKeyDictionary()
+_sources: WeakKeyDictionary[Texts, dict[str, set[str]]] = WeakKeyDictionary()
 
 
 def flag_of_project(context: RuleContext, at: ast.AST) -> tuple[str, str] | None:
@@ -65,7 +66,14 @@ def _count(project: Texts) -> Counter[str]:
 
 
 def _sources_of(project: Texts, name: str) -> set[str]:
-    """The modules that other files import `name` from by absolute names."""
+    """The modules that other files import `name` from by absolute names; one search a name."""
+    known = _sources.setdefault(project, {})
+    if name not in known:
+        known[name] = _search_sources(project, name)
+    return known[name]
+
+
+def _search_sources(project: Texts, name: str) -> set[str]:
     found: set[str] = set()
     pattern = re.compile(
         rb"^from ([A-Za-z_][\w.]*) import (?:\([^)]*?|[^\n(]*?)\b" + name.encode() + rb"\b", re.MULTILINE

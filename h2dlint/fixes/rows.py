@@ -182,10 +182,8 @@ def _first_size(context: RuleContext, buffer: ast.expr) -> str:
     owner = ".".join(parts[:2]) if parts[0] in ("self", "cls") else parts[0]
     spelled = {
         ast.unparse(argument.elts[0])
-        for node in context.parents
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
-        if any(dotted(target) in (owner, path) for target in node.targets)
-        for argument in [*node.value.args, *(keyword.value for keyword in node.value.keywords)]
+        for call in [*context.makers.get(owner, []), *context.makers.get(path, [])]
+        for argument in [*call.args, *(keyword.value for keyword in call.keywords)]
         if isinstance(argument, (ast.Tuple, ast.List)) and argument.elts
     }
     return spelled.pop() if len(spelled) == 1 else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from h2dlint.facts import Interpreter
 from h2dlint.flow import dotted
@@ -95,7 +96,7 @@ def values_of(node: ast.expr, frame: Frame, interp: Interpreter) -> tuple[object
 def names_of(path: str, frame: Frame, interp: Interpreter) -> dict[str, Kind]:
     """`path` and all other names of its memory that the function or the class bind once, with what they are."""
     found: dict[str, Kind] = {path: "tensor"}
-    links = [*local_links(frame, interp), *class_links(frame.scope, "self", interp), *held_links(path, frame, interp)]
+    links = [*known_links(frame, interp), *held_links(path, frame, interp)]
     grown = True
     while grown:
         grown = False
@@ -108,6 +109,17 @@ def names_of(path: str, frame: Frame, interp: Interpreter) -> dict[str, Kind]:
 
 
 Link = tuple[str, str, Kind]
+
+
+# Every copy of a function, and every copy of a class, asks for the same ones.
+_known: WeakKeyDictionary[ast.AST, list[Link]] = WeakKeyDictionary()
+
+
+def known_links(frame: Frame, interp: Interpreter) -> list[Link]:
+    """The links of a function and its class."""
+    if frame.scope.node not in _known:
+        _known[frame.scope.node] = [*local_links(frame, interp), *class_links(frame.scope, "self", interp)]
+    return _known[frame.scope.node]
 
 
 def local_links(frame: Frame, interp: Interpreter) -> Iterator[Link]:
