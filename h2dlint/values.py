@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from h2dlint.project import Module, Scope
 
 MAX_ALTERNATIVES = 8
+MAX_NESTING = 6
+"""How deep containers in containers are joined; a tree that a loop walks down or builds up has no end otherwise."""
 
 
 class Symbol:
@@ -231,8 +233,8 @@ def alternatives(value: Value) -> tuple[Value, ...]:
     return () if isinstance(value, Bottom) else (value,)
 
 
-def join(values: Iterable[Value]) -> Value:
-    """The least value that stands for all of them."""
+def join(values: Iterable[Value], level: int = 0) -> Value:
+    """The least value that stands for all of them. `level` is how many containers it lies in."""
     kept: dict[object, Value] = {}
     seqs: dict[str, Seq] = {}
     maps: Map | None = None
@@ -241,10 +243,10 @@ def join(values: Iterable[Value]) -> Value:
             match one:
                 case Seq():
                     known = seqs.get(one.kind)
-                    seqs[one.kind] = one if known is None else _join_seqs(known, one)
+                    seqs[one.kind] = one if known is None else _join_seqs(known, one, level + 1)
                     kept.setdefault(("seq", one.kind), one)
                 case Map():
-                    maps = one if maps is None else _join_maps(maps, one)
+                    maps = one if maps is None else _join_maps(maps, one, level + 1)
                     kept.setdefault("map", one)
                 case Fact():
                     kept.setdefault((one, one.origin), one)
@@ -312,20 +314,26 @@ def _crowd(found: list[Value]) -> list[Value]:
     return rest if len(rest) <= MAX_ALTERNATIVES else [Unknown("runtime")]
 
 
-def _join_seqs(one: Seq, other: Seq) -> Seq:
-    if one.items is not None and other.items is not None and len(one.items) == len(other.items):
-        items = tuple(join(pair) for pair in zip(one.items, other.items))
-        return Seq(one.kind, items, join((one.rest, other.rest)))
+def _join_seqs(one: Seq, other: Seq, level: int) -> Seq:
+    if level > MAX_NESTING:
+        return Seq(one.kind, None, Unknown("runtime"))
     if one == other:
         return one
-    return Seq(one.kind, None, join((one.element(), other.element())))
+    if one.items is not None and other.items is not None and len(one.items) == len(other.items):
+        items = tuple(join(pair, level) for pair in zip(one.items, other.items))
+        return Seq(one.kind, items, join((one.rest, other.rest), level))
+    return Seq(one.kind, None, join((*(one.items or ()), one.rest, *(other.items or ()), other.rest), level))
 
 
-def _join_maps(one: Map, other: Map) -> Map:
+def _join_maps(one: Map, other: Map, level: int) -> Map:
+    if level > MAX_NESTING:
+        return Map((), Unknown("runtime"))
+    if one == other:
+        return one
     items: dict[Hashable, Value] = dict(one.items)
     for key, value in other.items:
-        items[key] = join((items[key], value)) if key in items else value
-    return Map(tuple(items.items()), join((one.rest, other.rest)))
+        items[key] = join((items[key], value), level) if key in items else value
+    return Map(tuple(items.items()), join((one.rest, other.rest), level))
 
 
 def each(value: Value, change: Callable[[Value], Value]) -> Value:

@@ -83,6 +83,7 @@ def list_bounds() -> str:
             f"| {facts.MAX_CALLERS:,} | callers looked at where a parameter decides |",
             f"| {facts.MAX_TURNS:,} | turns of a loop until its values have to stay as they are |",
             f"| {values.MAX_ALTERNATIVES:,} | values that one expression may have on different paths |",
+            f"| {values.MAX_NESTING:,} | containers in containers that are told apart where paths join |",
         ]
     )
 

@@ -436,3 +436,12 @@ def test_asking_twice_gives_the_same(tmp_path: Path) -> None:
     first = find_sites(project, module, opt_in=True)
     assert interpreter_of(project) is interpreter_of(project)
     assert find_sites(project, module, opt_in=True) == first
+
+
+def test_a_tree_of_dicts_that_loops_walk_and_build_ends() -> None:
+    lines = ["def build(flat, device):", "    tree = {}", "    for path in flat:", "        node = tree"]
+    for index in range(12):
+        lines.append(f"        node[path[{index}]] = node[path[{index + 1}]] = {{'a': {{}}, path: node}}")
+        lines.append(f"        node = node[path[{index}]]")
+    lines += ["        tree = {path: node, 'b': tree}", "    return tree['a'].to(device, non_blocking=True)", ""]
+    assert verdicts("\n".join(lines)) == ["unknown"]
