@@ -117,13 +117,10 @@ class Operands:
     def pin_flag(self) -> Value | None:
         """The `pin_memory=` argument. A local name that says so, and holds more than this tool can tell, is a flag of
         availability."""
+        from h2dlint.facts import says_pin
+
         value, arg = self.get("pin_memory"), self.node("pin_memory")
-        if (
-            arg is None
-            or not isinstance(arg.node, ast.Name)
-            or arg.frame is None
-            or "pin" not in arg.node.id.split("_")
-        ):
+        if arg is None or not isinstance(arg.node, ast.Name) or arg.frame is None or not says_pin(arg.node.id):
             return value
         if value is None or not isinstance(arg.frame.scope.flow.uses.get(arg.node), Assign):
             return value
@@ -239,8 +236,8 @@ def unknown_attribute(value: Unknown, attr: str) -> Value:
         return Dev("unknown")
     if attr == "is_cuda":
         return OnGpu()
-    if attr in ("T", "mT", "H", "mH", "data", "grad"):
-        return Unknown(value.needs, symbol(value.symbol, attr) if value.symbol is not None else None)
+    if attr in TELLING_VIEWS or attr in ("H", "mH"):
+        return Fact(needs=value.needs)
     return Unknown(value.needs, symbol(value.symbol, attr) if value.symbol is not None else None)
 
 

@@ -184,7 +184,7 @@ class _Finder:
         return target.devices == (Dev("cpu"),) and truth(target.non_blocking) is True
 
     def copy_into(self, scope: Scope, call: ast.Call, frame: Frame, destinations: list[Fact]) -> Site | None:
-        node = call.args[0] if call.args else next((one.value for one in call.keywords if one.arg == "src"), None)
+        node = copied_from(call)
         if node is None:
             return None
         onto_host = all(one.device == "cpu" and not one.assumed for one in destinations)
@@ -402,9 +402,11 @@ class _Finder:
         node = scope.node
         if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) or not isinstance(call, ast.Call):
             return False
-        copied = call.func.value if isinstance(call.func, ast.Attribute) else call
+        copied: ast.expr | None = call.func.value if isinstance(call.func, ast.Attribute) else None
         if call_name(call.func) == "copy_":
-            copied = call.args[0] if call.args else call
+            copied = copied_from(call)
+        if copied is None:
+            return False
         definition = scope.flow.uses.get(copied)
         while isinstance(definition, Guard):
             definition = definition.before
@@ -652,6 +654,11 @@ def source_codes(source: Fact, verdict: Verdict) -> list[str]:
         case _:
             code = "HTD104"
     return [code, "HTD101"] if strided else [code]
+
+
+def copied_from(call: ast.Call) -> ast.expr | None:
+    """The source of a `copy_` call."""
+    return call.args[0] if call.args else next((one.value for one in call.keywords if one.arg == "src"), None)
 
 
 def take_for_pinned(fact: Fact) -> Fact:

@@ -111,15 +111,16 @@ def names_of(path: str, frame: Frame, interp: Interpreter) -> dict[str, Kind]:
 Link = tuple[str, str, Kind]
 
 
-# Every copy of a function, and every copy of a class, asks for the same ones.
-_known: WeakKeyDictionary[ast.AST, list[Link]] = WeakKeyDictionary()
+# Every copy of a function, and every copy of a class, asks for the same ones. A changed file brings a new interpreter.
+_known: WeakKeyDictionary[Interpreter, dict[ast.AST, list[Link]]] = WeakKeyDictionary()
 
 
 def known_links(frame: Frame, interp: Interpreter) -> list[Link]:
     """The links of a function and its class."""
-    if frame.scope.node not in _known:
-        _known[frame.scope.node] = [*local_links(frame, interp), *class_links(frame.scope, "self", interp)]
-    return _known[frame.scope.node]
+    known = _known.setdefault(interp, {})
+    if frame.scope.node not in known:
+        known[frame.scope.node] = [*local_links(frame, interp), *class_links(frame.scope, "self", interp)]
+    return known[frame.scope.node]
 
 
 def local_links(frame: Frame, interp: Interpreter) -> Iterator[Link]:
